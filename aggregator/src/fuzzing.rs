@@ -12,6 +12,7 @@ use bandana_edge::peer::Calling;
 use bandana_edge::peer::Peer;
 use bandana_edge::shutdown::{ShutdownNotifier, shutdown_signal};
 use bandana_edge::telemetry::{Calls, Port, Watched};
+use bandana_store::Presence;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 use tokio::task::yield_now;
@@ -26,7 +27,6 @@ use crate::readiness::Readiness;
 use crate::registry::Registry;
 use crate::server::ServerSettings;
 use crate::server::startup::{Core, LoadedStore};
-use crate::store::Presence;
 use crate::views::draft::Draft;
 
 /// Parses a key file, and checks the round trip.

@@ -1,9 +1,9 @@
 //! The server's side of Bandana: durable tallies of private bits, and the
 //! learners that choose arms from them.
 //!
-//! The path of an upload: [`api`] checks its form, [`ingest`] decides, commits it to the [`store`]
-//! and acknowledges, [`registry`] publishes the tallies, [`policy_updater`] asks a
-//! [learner](bandana_learners) for weights, and devices fetch them.
+//! The path of an upload: [`api`] checks its form, [`ingest`] decides, commits it to the
+//! [store](bandana_store) and acknowledges, [`registry`] publishes the tallies, [`policy_updater`]
+//! asks a [learner](bandana_learners) for weights, and devices fetch them.
 //!
 //! Nothing in this crate ever holds a reward, except [`trusted`], which receives the rewards that
 //! users disclose.
@@ -32,7 +32,6 @@ pub mod registry;
 pub mod relay;
 pub mod replica;
 pub mod server;
-pub mod store;
 mod transparency;
 pub mod trusted;
 mod views;

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bandana_aggregator::store::{Delta, GroupRow, SeenIds, SqliteStore};
 use bandana_examples::load::syncs_per_second;
 use bandana_examples::process_usage::processor_time;
 use bandana_shared::identity::{CellIndex, UploadId};
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{self, SelectArmRequest, UploadRequest, UploadStatus};
+use bandana_store::{Delta, GroupRow, SqliteStore};
 use bandana_tests::harness::{Aggregator, three_arms, upload};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -179,14 +179,14 @@ fn start_after_kill() -> anyhow::Result<()> {
     )?;
     let learner = bandana_learners::Learner::LdpTs;
     let config = bandana_learners::LearnerConfig::new(learner);
-    let entry = bandana_aggregator::store::AuditEntry {
+    let entry = bandana_store::AuditEntry {
         at: bandana_shared::identity::UnixSeconds::new(0),
         caller: String::new(),
-        action: bandana_aggregator::store::AuditAction::Create,
+        action: bandana_store::AuditAction::Create,
         experiment: specification.experiment_id().clone(),
         detail: String::new(),
     };
-    let running = bandana_aggregator::store::ExperimentState::Running;
+    let running = bandana_store::ExperimentState::Running;
     let experiment = store.create_experiment(&specification, config, running, &entry)?;
     let day = bandana_shared::identity::Day::new(20_000);
     for group in 0..IDS / GROUP {
@@ -203,7 +203,7 @@ fn start_after_kill() -> anyhow::Result<()> {
     let start = Instant::now();
     let store = SqliteStore::open(directory.path())?;
     store.experiments()?;
-    let seen = SeenIds::load(&store)?;
+    let seen = store.seen_ids()?;
     let seconds = start.elapsed().as_secs_f64();
     anyhow::ensure!(seen.len() as u64 == IDS, "{} ids", seen.len());
     println!(

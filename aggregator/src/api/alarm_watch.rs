@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bandana_edge::clock::Clock;
 use bandana_shared::wire::v1;
+use bandana_store::ExperimentState;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -13,7 +14,6 @@ use crate::alarms::{Alarm, AlarmName};
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::IngestMetrics;
 use crate::registry::Experiment;
-use crate::store::ExperimentState;
 
 /// The time between two checks of the alarms for watchers: some alarms ring because nothing
 /// arrives.

@@ -14,6 +14,7 @@ use bandana_shared::wire::v1::batches_server::Batches;
 use bandana_shared::wire::v1::{
     GetShuffledRequest, GetShuffledResponse, SubmitBatchRequest, UploadResponse, UploadStatus,
 };
+use bandana_store::{ExperimentState, ValidUpload};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use tonic::{Request, Response, Status};
@@ -21,7 +22,6 @@ use tonic::{Request, Response, Status};
 use super::device::DeviceService;
 use crate::gateway::{OpenError, Opened, Opener};
 use crate::registry::Revision;
-use crate::store::{ExperimentState, ValidUpload};
 
 /// Reports after which a batch is given up of which none could be opened.
 const UNOPENED_MAX: usize = 64;

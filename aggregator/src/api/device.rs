@@ -20,6 +20,8 @@ use bandana_shared::wire::v1::{
     GetExperimentRequest, SelectArmRequest, SelectArmResponse, UploadRequest, UploadResponse,
     UploadStatus,
 };
+use bandana_store::ExperimentState;
+use bandana_store::{ValidUpload, Verdict};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
@@ -32,8 +34,6 @@ use crate::ingest::{Ingest, IngestError};
 use crate::registry::ReplicaUnavailable;
 use crate::registry::answers::RequestTime;
 use crate::registry::{Experiment, PublishedExperiment, Registry, Revision};
-use crate::store::ExperimentState;
-use crate::store::{ValidUpload, Verdict};
 use crate::transparency::{LoggedExperiment, Served};
 
 /// The delay asked of a client whose upload found the queue full. The client adds random jitter.

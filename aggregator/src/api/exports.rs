@@ -9,13 +9,13 @@ use bandana_edge::pushback::exhausted;
 use bandana_shared::channel::Channel;
 use bandana_shared::identity::{Day, Revision};
 use bandana_shared::wire::v1::{self, ExportTalliesRequest};
+use bandana_store::{DailyTally, RevisionTally, StoreReader, over_revisions};
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::unreadable;
 use crate::registry::Experiment;
-use crate::store::{DailyTally, RevisionTally, StoreReader, over_revisions};
 
 /// The delay asked of an export that finds no place, or no room.
 const NO_PLACE_WAIT: Duration = Duration::from_secs(2);

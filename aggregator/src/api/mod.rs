@@ -40,13 +40,13 @@ use std::sync::Arc;
 use bandana_edge::shutdown::ShutdownSignal;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::specification::Specification;
+use bandana_store::{DamageError, StoreError};
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tokio::task::JoinError;
 use tonic::Status;
 
 use crate::registry::ReplicaUnavailable;
 use crate::registry::{Experiment, Registry};
-use crate::store::{DamageError, StoreError};
 
 /// An error inside the server. The caller gets the message; the cause is logged.
 fn internal(

@@ -16,6 +16,7 @@ use bandana_shared::wire::v1::{
     ListExperimentsResponse, RefreshPolicyResponse, RetireArmRequest, SetEnrolmentRequest,
     SetRecordRequest,
 };
+use bandana_store::{AuditQuery, ExperimentState, StoreError, StoreReader, Transition};
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
@@ -32,7 +33,6 @@ use super::{find, internal, unanswered, unreadable, until_end};
 use crate::ingest::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Ingest, Revise};
 use crate::registry::ReplicaUnavailable;
 use crate::registry::{Experiment, Registry};
-use crate::store::{AuditQuery, ExperimentState, StoreError, StoreReader, Transition};
 
 /// The service that operators and their tools call.
 #[derive(Clone, Debug)]

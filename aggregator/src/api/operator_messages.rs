@@ -17,6 +17,10 @@ use bandana_shared::wire::v1::{
     self, CreateExperimentRequest, EstimatesRequest, ExperimentStatus, ListAuditEntriesRequest,
     experiment_status,
 };
+use bandana_store::{
+    AuditAction, AuditQuery, AuditRecord, ExperimentState, Outcome, StoreError, StoreRefusal,
+    WrittenRecord,
+};
 use tonic::Status;
 
 use super::GOING_DOWN;
@@ -24,10 +28,6 @@ use crate::estimates::EstimatesSettings;
 use crate::ingest::ExperimentChangeError;
 use crate::labels;
 use crate::registry::Experiment;
-use crate::store::{
-    AuditAction, AuditQuery, AuditRecord, ExperimentState, Outcome, StoreError, StoreRefusal,
-    WrittenRecord,
-};
 use crate::views::draft::NONLINEAR;
 
 /// The number of audit entries in an answer by default.
@@ -302,7 +302,7 @@ pub(super) fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{DamageError, DatabaseError, OpenError};
+    use bandana_store::{DamageError, DatabaseError, OpenError};
 
     #[test]
     fn callers_hear_nothing_of_the_store() {

@@ -7,11 +7,11 @@ use bandana_edge::pushback::exhausted;
 use bandana_shared::identity::StoreId;
 use bandana_shared::wire::v1::transparency_log_server::TransparencyLog;
 use bandana_shared::wire::v1::{ListEpochsRequest, ListEpochsResponse, LogEpoch};
+use bandana_store::{StoreReader, StoredEpoch};
 use prost::Message as _;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use crate::store::{StoreReader, StoredEpoch};
 use crate::transparency::Served;
 
 /// Most epochs of an answer, and how many unless the caller says.
@@ -85,7 +85,7 @@ fn page(
     reader: &StoreReader,
     first: u64,
     limit: u32,
-) -> Result<Vec<LogEpoch>, crate::store::StoreError> {
+) -> Result<Vec<LogEpoch>, bandana_store::StoreError> {
     let (mut epochs, mut bytes, mut at_once) = (Vec::new(), 0, 1);
     // A store's numbers end there.
     while epochs.len() < limit as usize && i64::try_from(first).is_ok() {

@@ -19,6 +19,7 @@ use bandana_shared::wire::v1::{
     ListTrustedExperimentsResponse, RecommendRequest, RecommendResponse, ReleasedStatistics,
     TrustedExperimentName, TrustedSpecification, TrustedStatus, Vector, disclose_request,
 };
+use bandana_store::Transition;
 use bandana_zcdp::adac_ucb::ReleasedMean;
 use bandana_zcdp::state::{NoiseKey, SecretState};
 use bandana_zcdp::{Action, AlgorithmSettings, Played, Shown, ZcdpError, actions_of};
@@ -30,7 +31,6 @@ use super::{internal, unanswered, unfinished};
 use crate::disclosures::{Creation, DisclosureWriterHandle, Step};
 use crate::ingest::{Ingest, IngestError};
 use crate::registry::Registry;
-use crate::store::Transition;
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 use crate::trusted::{TrustedMetrics, status_of};
 

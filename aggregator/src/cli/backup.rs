@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use bandana_store::{Backup as Copying, BackupError, BackupProgress, Verification};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
@@ -13,7 +14,6 @@ use tokio::sync::oneshot;
 use super::store_source::{Found, StoreSource};
 use super::verification_view::VerificationView;
 use super::{say, say_json};
-use crate::store::{Backup as Copying, BackupError, BackupProgress, Verification};
 use crate::views::failure::Failure;
 
 const FIELDS: &str = "\

@@ -2,16 +2,16 @@
 
 use bandana_edge::explain::explain;
 use bandana_shared::identity::Day;
+use bandana_store::{
+    CellChange, CellPlan, CellReport, Generation, PostgresSettings, StoreCell, StoreError,
+    check_cells, grow_cells,
+};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::failure::{UNREACHABLE, code_of_store};
 use super::store_source::{Found, StoreSource};
 use super::{say, say_json};
-use crate::store::{
-    CellChange, CellPlan, CellReport, Generation, PostgresSettings, StoreCell, StoreError,
-    check_cells, grow_cells,
-};
 use crate::views::date::{date_of, day_of};
 use crate::views::failure::Failure;
 

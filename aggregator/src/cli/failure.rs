@@ -2,12 +2,12 @@
 
 use std::error::Error as _;
 
+use bandana_store::{BackupError, DatabaseError, OpenError, StoreError, WatermarkError};
 use tonic::Code;
 
 use crate::ingest::WriterError;
 use crate::operator_client::ConnectError;
 use crate::server::ServerError;
-use crate::store::{BackupError, DatabaseError, OpenError, StoreError, WatermarkError};
 use crate::views::failure::Failure;
 
 /// Help text on exit codes.

@@ -1,12 +1,12 @@
 //! `bandana init`.
 
 use anyhow::Context as _;
+use bandana_store::{CellChange, PostgresStore, Presence, SqliteStore, grow_cells};
 use clap::Args;
 use serde::Serialize;
 
 use super::store_source::{Found, StoreSource};
 use super::{say, say_json};
-use crate::store::{CellChange, PostgresStore, Presence, SqliteStore, grow_cells};
 
 /// Make a new store, in a directory or in an empty database.
 ///

@@ -1,12 +1,12 @@
 //! `bandana query mean`.
 
 use bandana_shared::wire::v1::{self, ask_request, ask_response};
+use bandana_store::amount;
 use clap::Args;
 use serde::Serialize;
 
 use super::query::{Cost, Server};
 use super::question_id::Repeatable;
-use crate::store::queries::amount;
 use crate::views::table::{Side, Table, visible};
 
 #[derive(Debug, Args)]

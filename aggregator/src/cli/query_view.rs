@@ -3,9 +3,9 @@
 use bandana_mechanisms::queries::universe::decimal;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::{self, ask_response};
+use bandana_store::amount;
 use serde::Serialize;
 
-use crate::store::queries::amount;
 use crate::views::table::{Side, Table, visible};
 
 #[derive(Debug, Serialize)]

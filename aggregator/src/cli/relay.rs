@@ -10,6 +10,7 @@ use bandana_edge::clock::Clock;
 use bandana_edge::rate::Rate;
 use bandana_edge::tls::{TlsFiles, provider};
 use bandana_edge::transport::ConnectionLimits;
+use bandana_store::Presence;
 use clap::Args;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
@@ -18,7 +19,6 @@ use super::until_signal::{TEXT, until_signal};
 use super::witness::WitnessArguments;
 use crate::operator_client::{Connection, TlsSource, TokenSource};
 use crate::relay::{Relay, RelaySettings, ShuffleLimits, ShuffleSettings};
-use crate::store::Presence;
 
 /// Limits that are no settings: those of the aggregator's defaults.
 pub(super) const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {

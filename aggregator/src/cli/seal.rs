@@ -1,11 +1,11 @@
 //! `bandana seal`.
 
+use bandana_store::{seal_database, seal_directory, verify_database, verify_directory};
 use clap::Args;
 
 use super::say;
 use super::store_source::{Found, StoreSource};
 use super::verification_view::VerificationView;
-use crate::store::{seal_database, seal_directory, verify_database, verify_directory};
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use bandana_edge::clock::Clock;
+use bandana_store::Presence;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::settings_arguments::Source;
 use super::until_signal::until_signal;
 use crate::server::{Server, ServerSettings};
-use crate::store::Presence;
 
 /// Run the aggregator until SIGTERM or SIGINT.
 ///

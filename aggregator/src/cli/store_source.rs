@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use bandana_store::PostgresSettings;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
 use super::settings_arguments::{argument, given};
 use crate::configuration::{Configuration, ConfigurationError, Given, STORE_SETTINGS, Setting};
 use crate::server::StoreSettings;
-use crate::store::PostgresSettings;
 
 /// The store of a server, told as it is to the server.
 #[derive(Debug, Args)]

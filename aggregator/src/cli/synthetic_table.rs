@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use bandana_mechanisms::queries::universe;
 use bandana_shared::wire::v1::{self, AskResponse, ask_request, ask_response};
+use bandana_store::amount;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -12,7 +13,6 @@ use super::export_file::parquet;
 use super::query::{Cost, Server};
 use super::question_id::Repeatable;
 use super::{Readers, write_new};
-use crate::store::queries::amount;
 use crate::views::columns::{Cells, Column, Form, whole};
 
 #[derive(Debug, Args)]

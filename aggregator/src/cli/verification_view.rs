@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use bandana_store::{Finding, Verification};
 use serde::Serialize;
 
-use crate::store::{Finding, Verification};
 use crate::views::date::date_of;
 use crate::views::table::{Side, Table, visible};
 

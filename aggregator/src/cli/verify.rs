@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use bandana_store::{Verification, verify_database, verify_directory, verify_file};
 use clap::{Args, ValueHint};
 
 use super::store_source::{Found, StoreSource};
 use super::verification_view::{FIELDS, VerificationView};
 use super::{say, say_json};
-use crate::store::{Verification, verify_database, verify_directory, verify_file};
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
 

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use bandana_edge::clock::Clock;
 use bandana_shared::identity::{Day, ExperimentId};
+use bandana_store::{SqliteStore, Watermark, WatermarkError};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 use tonic::Status;
 
 use super::{say, say_json};
-use crate::store::{SqliteStore, Watermark, WatermarkError};
 use crate::views::date::{date_of, day_of};
 use crate::views::failure::Failure;
 

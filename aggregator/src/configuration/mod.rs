@@ -21,6 +21,7 @@ use bandana_edge::admission::CallLimits;
 use bandana_edge::telemetry::TelemetrySettings;
 use bandana_edge::tls::TlsFiles;
 use bandana_edge::transport::ConnectionLimits;
+use bandana_store::Presence;
 
 pub use document::documented_file;
 pub use effective::{Effective, Given, Origin};
@@ -33,7 +34,6 @@ use crate::api::DataSetSettings;
 use crate::gateway::GatewayFiles;
 use crate::http::Origins;
 use crate::server::ServerSettings;
-use crate::store::Presence;
 use crate::transparency::LogSettings;
 
 /// The effective, validated configuration.

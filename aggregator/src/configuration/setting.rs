@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
+use bandana_store::DatabaseUrl;
+
 use crate::http::{Origins, OriginsError};
-use crate::store::DatabaseUrl;
 
 /// A setting. The file, the environment, the flags, their help and the documented file are all
 /// derived from it, which keeps them consistent.

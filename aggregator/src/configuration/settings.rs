@@ -374,8 +374,8 @@ pub(super) static LOG_FILTER: Setting = Setting {
     kind: Kind::LogFilter,
     fallback: Fallback::Unset("info"),
     doc: "What is logged: a level (off, error, warn, info, debug, trace), or levels of modules, \
-          such as \"warn,bandana_aggregator=debug\". If unset, $RUST_LOG counts, and without that, \
-          info. Lines of libraries below info are never logged, since they can contain addresses.",
+          such as \"warn,bandana=debug\". If unset, $RUST_LOG counts, and without that, info. \
+          Lines of libraries below info are never logged, since they can contain addresses.",
 };
 
 pub(super) static OTLP_ENDPOINT: Setting = Setting {

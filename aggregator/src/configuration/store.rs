@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use bandana_edge::explain::explain;
+use bandana_store::{DatabaseUrl, EmbeddedSettings, PostgresSettings};
 
 use super::effective::Effective;
 use super::problem::{ConfigurationError, Problem};
 use super::setting::Setting;
 use super::settings;
 use crate::server::StoreSettings;
-use crate::store::{DatabaseUrl, EmbeddedSettings, PostgresSettings};
 
 /// The store's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]

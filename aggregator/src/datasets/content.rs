@@ -20,6 +20,7 @@
 use std::borrow::Cow;
 
 use bandana_mechanisms::queries::spelling::{is_missing, truth};
+use bandana_store::fingerprint::ContentDigests;
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
 use sha2::{Digest as _, Sha256};
 
@@ -43,15 +44,6 @@ impl Form {
         };
         has_fractions.unwrap_or(false) || number.fract() != 0.0
     }
-}
-
-/// The digests of a content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContentDigests {
-    /// The digest.
-    pub current: [u8; 32],
-    /// The digest by which an earlier version knew the same content.
-    pub earlier: [u8; 32],
 }
 
 /// Incremental hasher of a content.

@@ -8,6 +8,5 @@
 
 pub mod content;
 pub mod data_file;
-pub mod fingerprint;
 pub mod reading;
 mod text;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use bandana_edge::explain::explain;
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds, UploadId};
 use bandana_shared::stored;
+use bandana_store::{
+    AuditAction, AuditEntry, DatabaseError, ExperimentState, Outcome, StoreError, StoreRefusal,
+    TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
+};
 use bandana_zcdp::state::SecretState;
 use prost::Message as _;
 
 use super::handle::{Creation, Movement, Step};
 use super::{ATTEMPTS, DisclosureWriter, Setback};
 use crate::ingest::ExperimentChangeError;
-use crate::store::{
-    AuditAction, AuditEntry, DatabaseError, ExperimentState, Outcome, StoreError, StoreRefusal,
-    TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
-};
 use crate::trusted::TrustedExperiment;
 
 impl DisclosureWriter {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bandana_shared::identity::ExperimentId;
+use bandana_store::Transition;
 use bandana_zcdp::AlgorithmSettings;
 use bandana_zcdp::state::SecretState;
 use tokio::sync::{mpsc, oneshot};
 
 use super::sharing::Outcomes;
 use crate::ingest::{ExperimentChangeError, IngestError};
-use crate::store::Transition;
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 
 /// A command to the disclosure writer.

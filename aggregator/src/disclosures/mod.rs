@@ -22,6 +22,9 @@ use bandana_edge::clock::Clock;
 use bandana_edge::explain::explain;
 use bandana_edge::telemetry::LogLimit;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_store::{
+    DISCLOSURES_MAX, ExperimentState, Handover, StoreError, StoreReader, TrustedVersion,
+};
 use bandana_zcdp::state::{NoiseKey, ReleaseError};
 use tokio::sync::mpsc;
 
@@ -29,9 +32,6 @@ use self::handle::{Answer, Command};
 use self::sharing::Sharing;
 use crate::ingest::{DayGuard, Ingest, IngestError, QUEUE_MAX};
 use crate::registry::Registry;
-use crate::store::{
-    DISCLOSURES_MAX, ExperimentState, Handover, StoreError, StoreReader, TrustedVersion,
-};
 use crate::trusted::TrustedMetrics;
 use crate::trusted::{
     Disclosure, DisclosureContext, DisclosureVerdict, GroupDecision, TrustedExperiment, plan,

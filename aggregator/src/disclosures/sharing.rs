@@ -18,6 +18,7 @@ use std::time::Duration;
 use bandana_edge::explain::explain;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored::{self, Stored};
+use bandana_store::{DISCLOSURES_MAX, Handover, HandoverMessage, OpenError, Slot, StoreError};
 use bandana_zcdp::Action;
 use bandana_zcdp::Played;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,6 @@ use tokio::runtime::Runtime;
 use super::handle::Answer;
 use super::{DisclosureWriter, Group};
 use crate::ingest::{IngestError, QUEUE_MAX};
-use crate::store::{DISCLOSURES_MAX, Handover, HandoverMessage, OpenError, Slot, StoreError};
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 
 /// Interval of polling for messages of other replicas.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bandana_edge::clock::Clock;
+use bandana_store::{Holder, Routing, ValidUpload};
 use tokio::sync::mpsc;
 
 use super::{Command, Ingest, IngestError, LOOK_INTERVAL, QUEUE_MAX};
-use crate::store::{Holder, Routing, ValidUpload};
 
 /// The queues of store cells, and the routes of uploads to them.
 #[derive(Debug)]

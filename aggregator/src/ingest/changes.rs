@@ -9,15 +9,15 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::{HarmAction, SetRecordRequest};
+use bandana_store::{
+    AuditAction, AuditEntry, CuratorChange, EpochToAdd, ExperimentRecord, ExperimentState, Outcome,
+    RecordError, StoreError, StoreRefusal, Transition, TrustedChange, WrittenRecord,
+};
 
 use super::harm::acknowledged;
 use super::writer::{Writer, WriterError};
 use super::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Revise};
 use crate::registry::{Experiment, PublishedExperiment, Revision};
-use crate::store::{
-    AuditAction, AuditEntry, CuratorChange, EpochToAdd, ExperimentRecord, ExperimentState, Outcome,
-    RecordError, StoreError, StoreRefusal, Transition, TrustedChange, WrittenRecord,
-};
 
 /// States in which the arms can change.
 const OPEN: &[ExperimentState] =

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use bandana_learners::harm::beyond_limits;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::HarmPause;
+use bandana_store::{AuditAction, ExperimentKey, ExperimentRecord, ExperimentState, WrittenRecord};
 use tokio::sync::{mpsc, oneshot};
 
 use super::writer::Writer;
 use super::{Command, ExperimentChange, ExperimentChangeError, ExperimentCommand, Ingest};
 use crate::registry::{Experiment, PublishedExperiment, Registry};
-use crate::store::{AuditAction, ExperimentKey, ExperimentRecord, ExperimentState, WrittenRecord};
 
 /// The caller in the audit log.
 const GUARDRAIL: &str = "(guardrail)";

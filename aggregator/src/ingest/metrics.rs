@@ -8,6 +8,7 @@ use bandana_edge::clock::Clock;
 use bandana_edge::telemetry::metrics::Histogram;
 use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::UploadStatus;
+use bandana_store::{StoreCell, StoreCells, Verdict};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,7 +16,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::alarms::{Alarm, Refusals, ids_full, store_cells};
 use crate::ingest::IngestError;
-use crate::store::{StoreCell, StoreCells, Verdict};
 use crate::trusted::TrustedMetrics;
 
 /// The bucket bounds of the duration of a commit, in nanoseconds.

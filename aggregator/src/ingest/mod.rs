@@ -20,15 +20,15 @@ use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::SetRecordRequest;
+use bandana_store::{
+    CuratorChange, EpochToAdd, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal,
+    Transition, TrustedChange, ValidUpload, Verdict, WrittenRecord,
+};
 use futures_util::future::join_all;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::registry::{Experiment, Revision};
-use crate::store::{
-    CuratorChange, EpochToAdd, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal,
-    Transition, TrustedChange, ValidUpload, Verdict, WrittenRecord,
-};
 
 use cells::CellQueues;
 pub(crate) use commits::try_again;
@@ -53,7 +53,7 @@ enum Command {
     Curate(CuratorChange, oneshot::Sender<Result<(), ExperimentChangeError>>),
     Trust(Box<TrustedChange>, oneshot::Sender<Result<(), ExperimentChangeError>>),
     Log(Box<EpochToAdd>, oneshot::Sender<Result<(), StoreError>>),
-    /// See [`crate::store::Store::check`].
+    /// See [`bandana_store::Store::check`].
     Look,
     Stop,
 }

@@ -11,6 +11,8 @@ use bandana_edge::explain::explain;
 use bandana_edge::telemetry::LogLimit;
 use bandana_learners::LearnerError;
 use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_store::{Committed, ExperimentKey, Outcome, Routing, Store, StoreError, Window};
+use bandana_store::{ValidUpload, Verdict};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -19,8 +21,6 @@ use super::room::Room;
 use super::{Command, Ingest, IngestError, QUEUE_MAX};
 use crate::ingest::IngestMetrics;
 use crate::registry::{Experiment, Registry};
-use crate::store::{Committed, ExperimentKey, Outcome, Routing, Store, StoreError, Window};
-use crate::store::{ValidUpload, Verdict};
 
 /// Most commands taken from the queue at once, and so most uploads in a group.
 const GROUP_MAX: usize = 4096;

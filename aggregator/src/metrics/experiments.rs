@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bandana_edge::clock::Clock;
 use bandana_shared::identity::ExperimentId;
+use bandana_store::ExperimentState;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -17,7 +18,6 @@ use crate::ingest::Ingest;
 use crate::ingest::IngestMetrics;
 use crate::readiness::Readiness;
 use crate::registry::{Experiment, Registry};
-use crate::store::ExperimentState;
 
 const GAUGE: MetricType = MetricType::Gauge;
 const COUNTER: MetricType = MetricType::Counter;

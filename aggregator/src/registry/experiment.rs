@@ -18,14 +18,16 @@ use bandana_shared::shuffling::BatchSize;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
+use bandana_store::{
+    ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy,
+};
+use bandana_store::{UploadTarget, WrittenRecord, served_policy};
 use tokio::sync::watch;
 
 use super::answers::ExperimentAnswers;
 use super::drift::DriftWatch;
 use super::monitor::{monitor_of, pauses_in_words, probability_best};
 use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor, harm, layers};
-use crate::store::{ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
-use crate::store::{UploadTarget, WrittenRecord, served_policy};
 
 /// The least time between two policies of an experiment with batches, unless it is a simulation.
 const BETWEEN_SHUFFLED_POLICIES: Duration = Duration::from_mins(1);

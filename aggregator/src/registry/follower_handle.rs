@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use bandana_learners::LearnerError;
 use bandana_shared::identity::{Digest, ExperimentId};
+use bandana_store::ExperimentState;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
 use super::{Experiment, PublishedExperiment, Registry, Revision};
-use crate::store::ExperimentState;
 use crate::trusted::TrustedExperiment;
 
 /// Most waiting questions. Further callers are told to come back.

@@ -16,8 +16,8 @@ use bandana_learners::LearnerError;
 use bandana_shared::identity::{Digest, ExperimentId};
 use bandana_shared::participation::Layer;
 use bandana_shared::specification::Specification;
+use bandana_store::{ExperimentKey, ExperimentRecord, overlaps};
 
-use crate::store::{ExperimentKey, ExperimentRecord, overlaps};
 use crate::trusted::TrustedExperiments;
 use experiment::lists;
 
@@ -305,8 +305,8 @@ mod tests {
     use bandana_shared::tally::Tally;
 
     use super::*;
-    use crate::store::{ExperimentState, WrittenRecord};
     use bandana_edge::clock::ManualClock;
+    use bandana_store::{ExperimentState, WrittenRecord};
 
     fn record(number: i64) -> ExperimentRecord {
         let arms = ["a", "b"].map(|label| Arm::new(label).unwrap());

@@ -7,10 +7,10 @@ use bandana_learners::{Learner, LearnerInput, TallySnapshot};
 use bandana_shared::cells::{Limit, Metric};
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::HarmPause;
+use bandana_store::{ExperimentRecord, ExperimentState};
 
 use super::{PublishedExperiment, lists};
 use crate::alarms::{AlarmBaseline, Arrival, ExperimentMonitor};
-use crate::store::{ExperimentRecord, ExperimentState};
 
 /// A monitor that begins with the state served now.
 pub(crate) fn monitor_of(

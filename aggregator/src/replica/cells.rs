@@ -8,7 +8,7 @@ use std::time::Duration;
 use bandana_edge::explain::explain;
 use tokio::time::Instant;
 
-use crate::store::{
+use bandana_store::{
     CellNews, ExperimentKey, ExperimentState, OpenCell, OpenError, PgConnection, Settled,
     StoreCells, StoreError, Waits,
 };

@@ -14,16 +14,16 @@ use std::time::Duration;
 use bandana_edge::clock::Clock;
 use bandana_edge::explain::explain;
 use bandana_shared::identity::StoreId;
+use bandana_store::{
+    ChangeFeed, Connectivity, DatabaseError, ExperimentRecord, Generation, Outcome, PgConnection,
+    PostgresSettings, Routes, Settled, StoreCells, StoreError, Tallies, Target, Waits,
+};
 use cells::CellPolls;
 use tokio::sync::{oneshot, watch};
 
 use crate::ingest::HarmWatch;
 use crate::registry::{Experiment, PublishedExperiment, Registry};
 use crate::registry::{FollowerHandle, FollowerQuestion as Question};
-use crate::store::{
-    ChangeFeed, Connectivity, DatabaseError, ExperimentRecord, Generation, Outcome, PgConnection,
-    PostgresSettings, Routes, Settled, StoreCells, StoreError, Tallies, Target, Waits,
-};
 
 /// The poll interval while the database answers quickly.
 const INTERVAL: Duration = Duration::from_millis(250);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bandana_edge::auth::TokensError;
 use bandana_edge::tls::TlsError;
+use bandana_store::StoreError;
 use thiserror::Error;
 
 use crate::gateway::GatewayError;
 use crate::ingest::WriterError;
-use crate::store::StoreError;
 use crate::transparency::LogError;
 
 /// The reason why a server can't start, or has ended.

@@ -24,6 +24,7 @@ use bandana_shared::wire::v1::operator_server::OperatorServer;
 use bandana_shared::wire::v1::transparency_log_server::TransparencyLogServer;
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperatorServer;
 use bandana_shared::wire::v1::trusted_server::TrustedServer;
+use bandana_store::StoreReader;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tower::Layer as _;
@@ -42,7 +43,6 @@ use crate::ingest::Ingest;
 use crate::readiness::FewWatches;
 use crate::registry::Registry;
 use crate::server::ServerError;
-use crate::store::StoreReader;
 use crate::transparency::{LogMetrics, LogParts, Publisher, PublisherParts, Served};
 
 /// The work on both ports, until the end.

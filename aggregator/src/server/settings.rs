@@ -7,11 +7,11 @@ use std::time::Duration;
 use bandana_edge::admission::CallLimits;
 use bandana_edge::tls::TlsFiles;
 use bandana_edge::transport::ConnectionLimits;
+use bandana_store::{EmbeddedSettings, PostgresSettings, Presence};
 
 use crate::api::DataSetSettings;
 use crate::gateway::GatewayFiles;
 use crate::http::Origins;
-use crate::store::{EmbeddedSettings, PostgresSettings, Presence};
 use crate::transparency::LogSettings;
 
 /// Settings of a server.

@@ -4,6 +4,11 @@ use std::sync::{Arc, mpsc};
 
 use bandana_edge::clock::Clock;
 use bandana_shared::identity::StoreId;
+use bandana_store::{
+    Connectivity, EmbeddedStore, Handover, Heartbeat, OpenCell, OpenFiles, OpenedCells,
+    PostgresSettings, PostgresStore, Presence, Store, StoreCells, StoreError, StoreReader, Target,
+    Waits,
+};
 use futures_util::future::try_join_all;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -16,11 +21,6 @@ use crate::policy_updater;
 use crate::registry::{Experiment, Registry};
 use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
-use crate::store::{
-    Connectivity, EmbeddedStore, Handover, Heartbeat, OpenCell, OpenFiles, OpenedCells,
-    PostgresSettings, PostgresStore, Presence, Store, StoreCells, StoreError, StoreReader, Target,
-    Waits,
-};
 
 /// The store, loaded into memory.
 pub(crate) struct LoadedStore {

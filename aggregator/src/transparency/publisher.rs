@@ -14,6 +14,9 @@ use bandana_shared::transparency::{
     leaf_hash, specification_hash,
 };
 use bandana_shared::wire::v1::{LogEpoch, LogItem};
+use bandana_store::{
+    EpochToAdd, ExperimentState, StoreError, StoreReader, StoreRefusal, StoredEpoch,
+};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use prost::Message as _;
 use thiserror::Error;
@@ -26,9 +29,6 @@ use super::served::{LoggedExperiment, Served, ServedEpoch};
 use crate::gateway::PublishedKeys;
 use crate::ingest::Ingest;
 use crate::registry::{PublishedExperiment, Registry};
-use crate::store::{
-    EpochToAdd, ExperimentState, StoreError, StoreReader, StoreRefusal, StoredEpoch,
-};
 
 /// The time between two looks at what there is to do.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! The engine decides about a group of disclosures to an experiment, without side effects.
 //!
-//! Pure and synchronous, as [`store::decide`](crate::store::decide) is: the disclosure writer
+//! Pure and synchronous, as [`store::decide`](bandana_store::decide) is: the disclosure writer
 //! carries the decision out.
 
 use std::collections::HashSet;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::wire::v1::TrustedSpecification;
+use bandana_store::{
+    DISCLOSURES_MAX, DecodedRecord, ExperimentState, StoreError, TrustedRecord, TrustedVersion,
+};
 use bandana_zcdp::LatticeReward;
 use bandana_zcdp::Played;
 use bandana_zcdp::ZcdpError;
 use bandana_zcdp::state::{ReleasedState, SecretState};
 
 use super::answers::TrustedAnswers;
-use crate::store::{
-    DISCLOSURES_MAX, DecodedRecord, ExperimentState, StoreError, TrustedRecord, TrustedVersion,
-};
 
 /// A trusted experiment as of its last commit.
 #[derive(Clone, Debug)]

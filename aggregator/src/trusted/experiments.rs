@@ -5,9 +5,9 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bandana_shared::identity::ExperimentId;
+use bandana_store::{StoreError, TrustedRecord, TrustedVersion};
 
 use super::engine::TrustedExperiment;
-use crate::store::{StoreError, TrustedRecord, TrustedVersion};
 
 type ById = BTreeMap<ExperimentId, Arc<TrustedExperiment>>;
 

@@ -1,10 +1,10 @@
 //! Views of data sets and their budgets, as text and as JSON.
 
 use bandana_shared::wire::v1;
+use bandana_store::amount;
 use serde::Serialize;
 
 use super::table::{Side, Table, visible};
-use crate::store::queries::amount;
 
 /// Stable JSON form of a list of data sets.
 #[derive(Debug, Serialize)]

@@ -8,10 +8,6 @@ use bandana_aggregator::api::{DeviceService, Exports, OperatorService};
 use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::Writer;
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::store::{
-    DamageError, DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState,
-    SeenIds, SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory, verify_directory,
-};
 use bandana_edge::clock::ManualClock;
 use bandana_edge::memory::Budget;
 use bandana_edge::shutdown::shutdown_signal;
@@ -28,6 +24,10 @@ use bandana_shared::wire::signatures;
 use bandana_shared::wire::v1::operator_server::Operator as _;
 use bandana_shared::wire::v1::{
     AddSignatureRequest, ExperimentName, GetExperimentRequest, GetExperimentResponse,
+};
+use bandana_store::{
+    DamageError, DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState,
+    SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory, verify_directory,
 };
 use prost::Message as _;
 use rusqlite::{Connection, params};
@@ -96,7 +96,7 @@ fn a_store_of_version_1_is_brought_up_to_date_with_all_it_holds() -> Result<(), 
     assert_eq!(record.config.guardrails, Guardrails::OFF);
     assert_eq!((record.revisions, record.signatures), (vec![first.clone()], vec![]));
     assert_eq!(record.tallies, [Tally::new(3, 2)?, Tally::EMPTY]);
-    assert_eq!((store.oldest_day()?, SeenIds::load(&store)?.len()), (Day::new(19_999), 1));
+    assert_eq!((store.oldest_day()?, store.seen_ids()?.len()), (Day::new(19_999), 1));
     let signature = key(1).sign(&first, at(100));
     store.add_signature(&first, &signature, at(0), &entry("any")?)?;
     drop(store);

@@ -3,16 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use bandana_aggregator::store::{
-    DailyTally, DamageError, DatabaseError, Delta, ExperimentKey, ExperimentState, GroupRow,
-    OpenError, SeenIds, SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory,
-};
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
+use bandana_store::{
+    DailyTally, DamageError, DatabaseError, Delta, ExperimentKey, ExperimentState, GroupRow,
+    OpenError, SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory,
+};
 use rusqlite::Connection;
 
 use crate::ingest::two_arms::{entry, specification};
@@ -82,7 +82,7 @@ fn everything_comes_back_after_reopening() -> Result<(), Failure> {
     assert_eq!(a.tallies, [Tally::new(16, 9)?, Tally::EMPTY, Tally::new(1, 1)?]);
     assert_eq!((b.key, b.state), (two, ExperimentState::Paused));
     assert_eq!(b.tallies, [Tally::EMPTY, Tally::new(3, 0)?]);
-    let seen = SeenIds::load(&store)?;
+    let seen = store.seen_ids()?;
     assert_eq!(seen.len(), 4);
     for (day, id, known) in [(7, 1, true), (7, 9, false), (8, 1, true), (8, 9, true)] {
         assert_eq!(seen.contains(Day::new(day), UploadId::new([id; 16])), known, "{day} {id}");
@@ -105,14 +105,14 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     store.commit_group(&[])?;
     let tallies = store.experiments()?.remove(0).tallies;
     assert_eq!(tallies, [Tally::new(14, 11)?, Tally::new(1, 0)?], "tallies never expire");
-    assert_eq!(SeenIds::load(&store)?.len(), 1);
+    assert_eq!(store.seen_ids()?.len(), 1);
     // Other tools can read while the store is open.
     let checkpoint = "SELECT day, arm, reports, ones FROM checkpoint ORDER BY day, arm";
     assert_eq!(table(directory.path(), checkpoint)?, [[7, 0, 6, 3], [7, 1, 1, 0]]);
     assert_eq!(table(directory.path(), "SELECT day FROM upload_group")?, [[8]]);
     // The remaining groups later.
     store.expire_before(Day::new(10))?;
-    assert!(SeenIds::load(&store)?.is_empty());
+    assert!(store.seen_ids()?.is_empty());
     store.commit_group(&[])?;
     assert_eq!(table(directory.path(), checkpoint)?.len(), 3);
     Ok(())
@@ -144,7 +144,7 @@ fn a_large_day_is_folded_commit_by_commit_and_counted_at_any_time() -> Result<()
     assert_eq!(progress()?, (GROUPS, 0), "more than the watermark was moved");
     let mut commits = 0;
     while progress()?.0 > 0 {
-        let seen = SeenIds::load(&store)?;
+        let seen = store.seen_ids()?;
         assert_eq!((seen.len(), seen.contains(Day::new(7), UploadId::new([1; 16]))), (1, false));
         if commits == 1 {
             // As after a crash: nothing is closed.
@@ -206,7 +206,7 @@ fn ids_that_are_not_as_they_were_written_are_noticed() -> Result<(), Failure> {
     for garbage in ["zeroblob(48)", "x'a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5' || substr(ids, 17)"] {
         let change = format!("UPDATE upload_group SET ids = CAST({garbage} AS BLOB)");
         Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(&change)?;
-        let loaded = SeenIds::load(&store);
+        let loaded = store.seen_ids();
         assert!(is_damage(loaded, directory.path()), "{garbage}");
     }
     Ok(())
@@ -219,10 +219,10 @@ fn a_group_whose_day_is_not_as_it_was_written_is_not_taken_for_an_expired_one()
     let mut store = SqliteStore::open(directory.path())?;
     store.expire_before(Day::new(7))?;
     store.commit_group(&[group(7, &[1, 2, 3], &[])?])?;
-    assert_eq!(SeenIds::load(&store)?.len(), 3);
+    assert_eq!(store.seen_ids()?.len(), 3);
     let change = "UPDATE upload_group SET day = 6";
     Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(change)?;
-    assert!(is_damage(SeenIds::load(&store), directory.path()));
+    assert!(is_damage(store.seen_ids(), directory.path()));
     Ok(())
 }
 
@@ -274,7 +274,7 @@ fn what_a_crash_left_in_the_log_is_settled_at_the_start() -> Result<(), Failure>
     assert!(fs::metadata(&log)?.len() > 0);
     let store = SqliteStore::open(copy.path())?;
     assert_eq!(fs::metadata(copy.path().join("bandana.sqlite3-wal"))?.len(), 0);
-    assert_eq!(SeenIds::load(&store)?.len(), 1);
+    assert_eq!(store.seen_ids()?.len(), 1);
     Ok(())
 }
 
@@ -289,7 +289,7 @@ fn a_reader_holds_up_neither_start_nor_end() -> Result<(), Failure> {
     store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
     store.close()?;
     let store = SqliteStore::open(directory.path())?;
-    assert_eq!(SeenIds::load(&store)?.len(), 1);
+    assert_eq!(store.seen_ids()?.len(), 1);
     drop(reading);
     Ok(())
 }

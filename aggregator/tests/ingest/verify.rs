@@ -4,16 +4,16 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use bandana_aggregator::store::{
-    Backup, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, OpenError, SqliteStore,
-    StoreError, seal_directory, verify_directory, verify_file,
-};
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{CellIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
+use bandana_store::{
+    Backup, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, OpenError, SqliteStore,
+    StoreError, seal_directory, verify_directory, verify_file,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 

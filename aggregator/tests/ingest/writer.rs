@@ -11,18 +11,18 @@ use bandana_aggregator::ingest::{
 };
 use bandana_aggregator::metrics::Metrics;
 use bandana_aggregator::registry::{Experiment, Registry};
-use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
-use bandana_aggregator::store::{
-    DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError,
-    Transition,
-};
-use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_edge::clock::{Clock, ManualClock};
 use bandana_edge::memory::Budget;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UploadId};
 use bandana_shared::tally::Tally;
+use bandana_store::Verdict::{Accepted, Duplicate};
+use bandana_store::{
+    DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError,
+    Transition,
+};
+use bandana_store::{ValidUpload, Verdict};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tempfile::TempDir;

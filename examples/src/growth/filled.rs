@@ -6,10 +6,6 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use bandana_aggregator::registry::{Experiment, Registry};
-use bandana_aggregator::store::{
-    AuditAction, AuditEntry, EmbeddedSettings, EmbeddedStore, ExperimentState, PostgresSettings,
-    PostgresStore, Store, ValidUpload, Verdict,
-};
 use bandana_edge::clock::{Clock as _, SystemClock};
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::Memory;
@@ -24,6 +20,10 @@ use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
 use bandana_shared::upload::{PackedReports, Upload};
 use bandana_shared::wire::v1::UploadRequest;
+use bandana_store::{
+    AuditAction, AuditEntry, EmbeddedSettings, EmbeddedStore, ExperimentState, PostgresSettings,
+    PostgresStore, Store, ValidUpload, Verdict,
+};
 use prost::Message as _;
 use rand::TryRng as _;
 

@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::store::{
-    AuditQuery, CuratorName, EmbeddedSettings, EmbeddedStore, Store as _, StoreError, StoreReader,
-    seal_directory, verify_directory,
-};
 use bandana_edge::clock::ManualClock;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_store::{
+    AuditQuery, CuratorName, EmbeddedSettings, EmbeddedStore, Store as _, StoreError, StoreReader,
+    seal_directory, verify_directory,
+};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params};
 

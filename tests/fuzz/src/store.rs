@@ -5,11 +5,6 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use bandana_aggregator::registry::{Experiment, Registry};
-use bandana_aggregator::store::{
-    AuditAction, AuditEntry, AuditQuery, EmbeddedSettings, EmbeddedStore, ExperimentRecord,
-    ExperimentState, Store, StoreError, StoreReader, StoreRefusal, Transition, verify_directory,
-};
-use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_edge::clock::ManualClock;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
@@ -22,6 +17,11 @@ use bandana_shared::identity::{
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
+use bandana_store::{
+    AuditAction, AuditEntry, AuditQuery, EmbeddedSettings, EmbeddedStore, ExperimentRecord,
+    ExperimentState, Store, StoreError, StoreReader, StoreRefusal, Transition, verify_directory,
+};
+use bandana_store::{ValidUpload, Verdict};
 use tempfile::TempDir;
 
 use crate::input::{byte, memory};

@@ -115,7 +115,7 @@ inline end_process() {
     end_group()
 }
 
-/* The first day of the window that ends today. aggregator/src/store/embedded/mod.rs: begin. */
+/* The first day of the window that ends today. aggregator/store/src/embedded/mod.rs: begin. */
 #define BEGIN(day) ((day) >= WINDOW - 1 -> (day) - (WINDOW - 1) : 0)
 
 /* Property 2: whatever happens next, it is counted. */
@@ -143,7 +143,7 @@ inline check_tallies() {
 proctype counting() {
 end:
     do
-    /* aggregator/src/store/embedded/sqlite.rs: open_with. The clock of a start may be wrong. */
+    /* aggregator/store/src/embedded/sqlite.rs: open_with. The clock of a start may be wrong. */
     :: atomic { server == DOWN && starts < STARTS -> printf("start\n");
         starts++; server = OPENED;
         today = 0;
@@ -153,8 +153,8 @@ end:
         od;
         check_tallies() }
 
-    /* aggregator/src/store/embedded/sqlite.rs: settle. What was in the log of a killed process is synced before
-     * anything is answered. aggregator/src/store/embedded/seen.rs: load. aggregator/src/store/embedded/mod.rs:
+    /* aggregator/store/src/embedded/sqlite.rs: settle. What was in the log of a killed process is synced before
+     * anything is answered. aggregator/store/src/decide/seen.rs: gather. aggregator/store/src/embedded/mod.rs:
      * start_on, is_doubtful. The ids of the window's days are read. */
     :: atomic { server == OPENED -> printf("open on day %d\n", today);
 #ifndef NO_SETTLE /* MUTANT: answers before that */
@@ -187,8 +187,8 @@ end:
     /* aggregator/src/ingest/writer.rs: get. Time passes. Within a process the day never goes back. */
     :: atomic { server == UP && today < DAYS -> today++; printf("day %d\n", today) }
 
-    /* aggregator/src/ingest/writer.rs: work, commit. aggregator/src/store/embedded/mod.rs: commit_here,
-     * expire. aggregator/src/store/embedded/expiry.rs: expire_before. aggregator/src/store/embedded/seen.rs:
+    /* aggregator/src/ingest/writer.rs: work, commit. aggregator/store/src/embedded/mod.rs: commit_here,
+     * expire. aggregator/store/src/embedded/expiry.rs: expire_before. aggregator/store/src/decide/seen.rs:
      * forget_before. The window moves on, unless the clock is doubted and no upload bears it out. */
     :: atomic { server == UP -> printf("take a group on day %d\n", today);
         server = TAKEN;
@@ -226,7 +226,7 @@ end:
         od;
         server = TAKEN }
 
-    /* aggregator/src/store/decide.rs: decide, judge. */
+    /* aggregator/store/src/decide/mod.rs: decide, judge. */
     :: atomic { server == TAKEN -> printf("decide\n");
         i = 0;
         do
@@ -255,8 +255,8 @@ end:
         od;
         server = (i < UPLOADS -> DECIDED : ANSWERING) }
 
-    /* aggregator/src/store/embedded/sqlite.rs: commit_group, insert_group, add_to_tally.
-     * aggregator/src/store/embedded/expiry.rs: fold. Ids and tallies are added in one transaction. Some
+    /* aggregator/store/src/embedded/sqlite.rs: commit_group, insert_group, add_to_tally.
+     * aggregator/store/src/embedded/expiry.rs: fold. Ids and tallies are added in one transaction. Some
      * groups of days before the window lose their ids, and keep their tallies. */
     :: atomic { server == DECIDED -> printf("commit\n");
 #ifdef TWO_TRANSACTIONS /* MUTANT: adds the tallies in a transaction before that of the ids */
@@ -290,14 +290,14 @@ end:
         od;
         perhaps_sync();
         server = INSERTED; check_tallies() }
-    /* aggregator/src/store/embedded/sqlite.rs: commit_group. The log is synced. */
+    /* aggregator/store/src/embedded/sqlite.rs: commit_group. The log is synced. */
     :: atomic { server == INSERTED -> printf("sync\n");
 #ifndef EARLY_ANSWER /* MUTANT: answers before the sync */
         sync();
 #endif
         server = SYNCED }
 
-    /* aggregator/src/store/embedded/mod.rs: commit_here. aggregator/src/store/embedded/seen.rs: insert. */
+    /* aggregator/store/src/embedded/mod.rs: commit_here. aggregator/store/src/decide/seen.rs: insert. */
     :: atomic { server == SYNCED ->
         i = 0;
         do
@@ -325,7 +325,7 @@ end:
     :: atomic { starts > 0 && starts < STARTS -> printf("power cut\n");
         end_process(); copy(cached, durable); check_tallies() }
 
-    /* aggregator/src/store/embedded/watermark.rs: move_watermark_back, read. An operator moves the window
+    /* aggregator/store/src/embedded/watermark.rs: move_watermark_back, read. An operator moves the window
      * back, but only over days of which nothing was counted. */
     :: atomic { server == DOWN && starts > 0 && starts < STARTS && cached.oldest > 0 ->
         first = 0;

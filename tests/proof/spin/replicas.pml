@@ -113,7 +113,7 @@ inline look(s) {
     session[s].today = 0
 }
 
-/* aggregator/src/store/postgres/commit.rs: verdict. aggregator/src/ingest/writer.rs: answer. What is new is
+/* aggregator/store/src/postgres/commit.rs: verdict. aggregator/src/ingest/writer.rs: answer. What is new is
  * accepted. What is in the window and not new is a duplicate. */
 inline answer(s) {
     i = 0;
@@ -139,7 +139,7 @@ inline answer(s) {
 #define IS_BUSY (IS_LOCKED(0) || IS_LOCKED(1))
 #endif
 
-/* ---- A statement: aggregator/src/store/postgres/commit.rs: statement, run, commit, COMMIT. ---- */
+/* ---- A statement: aggregator/store/src/postgres/commit.rs: statement, run, commit, COMMIT. ---- */
 
 proctype statement(byte s) {
 end:
@@ -203,7 +203,7 @@ end:
         fi;
         free(s) }
 
-    /* The answer is lost, or the connection is. aggregator/src/store/postgres/mod.rs: patiently, try_commit.
+    /* The answer is lost, or the connection is. aggregator/store/src/postgres/mod.rs: patiently, try_commit.
      * The replica does not know whether the statement was carried out, or still is. It sends the same
      * uploads again. */
     :: atomic { session[s].step > FREE && session[s].replica > 0 && losses < LOSSES ->
@@ -231,7 +231,7 @@ end:
 proctype server(byte me) {
 end:
     do
-    /* aggregator/src/ingest/writer.rs: work. aggregator/src/store/postgres/mod.rs: commit. It takes a group. */
+    /* aggregator/src/ingest/writer.rs: work. aggregator/store/src/postgres/mod.rs: commit. It takes a group. */
     :: atomic { replica[me].step == IDLE -> printf("replica %d takes a group\n", me);
         if
         :: replica[me].group[0] = true
@@ -242,7 +242,7 @@ end:
         fi;
         replica[me].step = HAS_GROUP }
 
-    /* aggregator/src/store/postgres/commit.rs: statement. It sends the statement over a free connection, on a
+    /* aggregator/store/src/postgres/commit.rs: statement. It sends the statement over a free connection, on a
      * day that only its own clock knows. */
     :: atomic { replica[me].step == HAS_GROUP &&
         (session[0].step == FREE || session[1].step == FREE || session[SESSIONS - 1].step == FREE) ->
@@ -289,7 +289,7 @@ proctype window() {
 end:
     do
     :: atomic { database_day < DAYS -> database_day++; printf("day %d\n", database_day) }
-    /* aggregator/src/store/postgres/days.rs: expire. A replica, with whatever clock, moves the window. The
+    /* aggregator/store/src/postgres/days.rs: expire. A replica, with whatever clock, moves the window. The
      * database's day bounds it. It waits for all statements, and they for it. */
     :: atomic { !IS_BUSY ->
         r = 0;

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use anyhow::{bail, ensure};
 use bandana_aggregator::ingest::IngestError;
-use bandana_aggregator::store::Verdict;
 use bandana_shared::identity::Digest;
+use bandana_store::Verdict;
 
 use super::model::Key;
 

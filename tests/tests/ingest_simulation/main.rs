@@ -39,7 +39,7 @@ use std::thread;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::ingest::WriterError;
-use bandana_aggregator::store::{Outcome, StoreError};
+use bandana_store::{Outcome, StoreError};
 use bandana_tests::postgres::Shared;
 use bandana_tests::suite::Suite;
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::Verdict;
-use bandana_aggregator::store::{ExperimentRecord, ExperimentState};
 use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
+use bandana_store::Verdict;
+use bandana_store::{ExperimentRecord, ExperimentState};
 
 use super::place::WINDOW;
 

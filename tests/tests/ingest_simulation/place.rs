@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use bandana_aggregator::store::{
+use bandana_shared::identity::Day;
+use bandana_store::{
     EmbeddedSettings, EmbeddedStore, PostgresSettings, PostgresStore, SqliteStore, Store,
 };
-use bandana_shared::identity::Day;
 use bandana_tests::postgres::Postgres;
 use tempfile::TempDir;
 

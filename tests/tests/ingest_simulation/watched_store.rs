@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bandana_aggregator::store::ValidUpload;
-use bandana_aggregator::store::{
-    AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState, ExperimentKey,
-    ExperimentRecord, ExperimentState, OpenError, Store, StoreError, TrustedChange, Window,
-    WrittenRecord,
-};
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
+use bandana_store::ValidUpload;
+use bandana_store::{
+    AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState, ExperimentKey,
+    ExperimentRecord, ExperimentState, OpenError, Store, StoreError, TrustedChange, Window,
+    WrittenRecord,
+};
 
 use super::life::{Fault, Point};
 use super::place::Place;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::ingest::{ExperimentChange, ExperimentCommand, IngestError};
-use bandana_aggregator::store::{Committed, ExperimentRecord};
-use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_edge::clock::Clock as _;
 use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
+use bandana_store::{Committed, ExperimentRecord};
+use bandana_store::{ValidUpload, Verdict};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 

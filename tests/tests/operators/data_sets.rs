@@ -9,10 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::datasets::data_file::DataFile;
-use bandana_aggregator::store::{
-    AuditAction, AuditEntry, CuratorChange, CuratorName, DataSetRecord, EmbeddedSettings,
-    EmbeddedStore, Store as _, StoreReader,
-};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::environment::CleanEnvironment as _;
 use bandana_mechanisms::queries::price::Measure;
@@ -23,6 +19,10 @@ use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
     self, AskRequest, ListAuditEntriesRequest, ListDataSetsRequest, RegisterDataSetRequest,
     ask_request, register_data_set_request,
+};
+use bandana_store::{
+    AuditAction, AuditEntry, CuratorChange, CuratorName, DataSetRecord, EmbeddedSettings,
+    EmbeddedStore, Store as _, StoreReader,
 };
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::writer::SerializedFileWriter;

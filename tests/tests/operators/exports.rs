@@ -294,7 +294,7 @@ async fn slow_exports_hold_up_neither_uploads_nor_the_end() -> anyhow::Result<()
          SELECT 1, day, arm, 3, 1 FROM days, (SELECT 0 AS arm UNION SELECT 1)"
     ))?;
     drop(database);
-    bandana_aggregator::store::seal_directory(&data_dir)?;
+    bandana_store::seal_directory(&data_dir)?;
     let clock = TestClock::at(TODAY.forward(20), folder.path())?;
     let server = clock.serve(PROGRAM, &data_dir).await?;
     let mut exports = Vec::new();

@@ -45,7 +45,7 @@ async fn server_with_a_year(folder: &Path) -> anyhow::Result<WatchedServer> {
          INSERT INTO tally (experiment, day, arm, reports, ones)
          SELECT 1, day, arm, 30, 10 + (day + arm) % 10 FROM days, arms"
     ))?;
-    bandana_aggregator::store::seal_directory(folder)?;
+    bandana_store::seal_directory(folder)?;
     WatchedServer::start(PROGRAM, folder, &["--limit-memory-mib", "128"]).await
 }
 

@@ -46,7 +46,7 @@ fn the_page_of_formats_has_every_kind_with_its_version_and_every_table() -> anyh
     let root = root();
     let page = std::fs::read_to_string(root.join("docs/formats.md"))?;
     let mut kinds_found = BTreeSet::new();
-    for source in ["client/src", "aggregator/src"] {
+    for source in ["client/src", "aggregator/src", "aggregator/store/src"] {
         for text in texts(&root.join(source), "rs")? {
             kinds_found.extend(kinds(&text)?);
         }
@@ -58,7 +58,7 @@ fn the_page_of_formats_has_every_kind_with_its_version_and_every_table() -> anyh
 
     let mut tables = BTreeSet::new();
     for folder in ["embedded", "postgres"] {
-        let migrations = root.join("aggregator/src/store").join(folder).join("migrations");
+        let migrations = root.join("aggregator/store/src").join(folder).join("migrations");
         for text in texts(&migrations, "sql")? {
             for rest in text.split("TABLE ").skip(1) {
                 let name: String =

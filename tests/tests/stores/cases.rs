@@ -1,16 +1,16 @@
 //! Test cases in sequence, each of which holds for every store.
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::Verdict;
-use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
-use bandana_aggregator::store::{
-    AuditAction, ExpectedState, ExperimentState, Outcome, Store, StoreError, StoreRefusal,
-};
 use bandana_shared::identity::{CellIndex, Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::{Signature, SigningKey};
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
+use bandana_store::Verdict;
+use bandana_store::Verdict::{Accepted, Duplicate};
+use bandana_store::{
+    AuditAction, ExpectedState, ExperimentState, Outcome, Store, StoreError, StoreRefusal,
+};
 
 use super::Case;
 use super::places::{

@@ -6,18 +6,18 @@ use anyhow::{Context as _, ensure};
 use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::{IngestError, Writer};
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::store::ValidUpload;
-use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
-use bandana_aggregator::store::{
-    AuditAction, AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState,
-    ExperimentKey, ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window,
-    WrittenRecord,
-};
 use bandana_edge::clock::ManualClock;
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
+use bandana_store::ValidUpload;
+use bandana_store::Verdict::{Accepted, Duplicate};
+use bandana_store::{
+    AuditAction, AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState,
+    ExperimentKey, ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window,
+    WrittenRecord,
+};
 use futures_util::FutureExt as _;
 
 use super::Case;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::Verdict::{Accepted, Duplicate, Paused};
-use bandana_aggregator::store::{AuditAction, ExperimentState, PostgresStore, Store as _};
 use bandana_shared::identity::Day;
+use bandana_store::Verdict::{Accepted, Duplicate, Paused};
+use bandana_store::{AuditAction, ExperimentState, PostgresStore, Store as _};
 use bandana_tests::postgres::{Postgres, query};
 
 use super::places::{Place, commit, create, entry, experiment, reports, upload};

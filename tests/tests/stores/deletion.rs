@@ -1,13 +1,13 @@
 //! Archived and deleted experiments: the erased data, the retained data, and the visibility.
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::Verdict;
-use bandana_aggregator::store::{
+use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
+use bandana_shared::signing::SigningKey;
+use bandana_store::Verdict;
+use bandana_store::{
     AuditAction, ExpectedState, ExperimentRecord, ExperimentState, Outcome, Store, StoreError,
     StoreRefusal, TrustedChange, TrustedRefusal,
 };
-use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
-use bandana_shared::signing::SigningKey;
 use bandana_tests::postgres::{Postgres, query};
 use rusqlite::Connection;
 

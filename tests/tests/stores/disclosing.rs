@@ -8,14 +8,14 @@ use bandana_aggregator::disclosures::{Creation, DisclosureWriter, DisclosureWrit
 use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::{ExperimentChangeError, Ingest, IngestError, Writer, WriterError};
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::store::{
-    AuditAction, DatabaseError, Outcome, Store, StoreError, Transition, TrustedChange,
-    TrustedRefusal,
-};
 use bandana_aggregator::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 use bandana_edge::clock::{Clock, ManualClock};
 use bandana_shared::identity::Day;
 use bandana_shared::stored;
+use bandana_store::{
+    AuditAction, DatabaseError, Outcome, Store, StoreError, Transition, TrustedChange,
+    TrustedRefusal,
+};
 use bandana_tests::postgres::{Postgres, query};
 use bandana_zcdp::state::{NoiseKey, SecretState};
 use bandana_zcdp::{Played, RewardRange};

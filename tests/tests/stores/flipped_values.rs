@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{
+use bandana_store::{
     CuratorChange, DamageError, PostgresStore, Store as _, StoreError, seal_database,
     verify_database,
 };

@@ -6,18 +6,18 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::ValidUpload;
-use bandana_aggregator::store::{
-    AuditAction, AuditQuery, CuratorChange, CuratorName, EmbeddedSettings, EmbeddedStore,
-    EpochToAdd, ExperimentState, SessionRound, SessionUpdate, Store, StoreReader, StoredEpoch,
-    TrustedChange, TrustedCommit, TrustedVersion, verify_file,
-};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{CellIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use bandana_shared::transparency::{Frontier, leaf_hash};
+use bandana_store::ValidUpload;
+use bandana_store::{
+    AuditAction, AuditQuery, CuratorChange, CuratorName, EmbeddedSettings, EmbeddedStore,
+    EpochToAdd, ExperimentState, SessionRound, SessionUpdate, Store, StoreReader, StoredEpoch,
+    TrustedChange, TrustedCommit, TrustedVersion, verify_file,
+};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rusqlite::types::Value;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::replica::Follower;
-use bandana_aggregator::store::{AuditAction, ExperimentState, PostgresSettings, StoreError};
 use bandana_edge::clock::{Clock, SystemClock};
 use bandana_shared::identity::ExperimentId;
+use bandana_store::{AuditAction, ExperimentState, PostgresSettings, StoreError};
 use bandana_tests::postgres::{Postgres, query};
 use tokio::sync::watch;
 

@@ -4,11 +4,11 @@ use std::sync::Barrier;
 use std::thread;
 
 use anyhow::ensure;
-use bandana_aggregator::store::{
-    AuditAction, ExperimentRecord, ExperimentState, Store, StoreError, StoreRefusal, seal_directory,
-};
 use bandana_shared::participation::Participation;
 use bandana_shared::specification::Specification;
+use bandana_store::{
+    AuditAction, ExperimentRecord, ExperimentState, Store, StoreError, StoreRefusal, seal_directory,
+};
 use bandana_tests::postgres::{Postgres, query};
 
 use super::Case;

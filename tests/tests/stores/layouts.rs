@@ -1,8 +1,8 @@
 //! Layouts of a day's ids in PostgreSQL: one table, or several by hash of the id.
 
 use anyhow::ensure;
-use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
-use bandana_aggregator::store::{PostgresSettings, PostgresStore, Store};
+use bandana_store::Verdict::{Accepted, Duplicate};
+use bandana_store::{PostgresSettings, PostgresStore, Store};
 use bandana_tests::postgres::{Postgres, query};
 
 use super::places::{PARTITIONS, Place, commit, create, experiment, reports, settings, upload};

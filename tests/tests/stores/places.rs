@@ -3,12 +3,6 @@
 use std::sync::Arc;
 
 use bandana_aggregator::registry::{Experiment, Registry};
-use bandana_aggregator::store::{
-    AuditAction, AuditEntry, AuditQuery, AuditRecord, EmbeddedSettings, EmbeddedStore,
-    ExperimentRecord, ExperimentState, PostgresSettings, PostgresStore, Store, StoreReader,
-    Verification, verify_database, verify_directory,
-};
-use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_edge::clock::ManualClock;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
@@ -20,6 +14,12 @@ use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UnixSecon
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
+use bandana_store::{
+    AuditAction, AuditEntry, AuditQuery, AuditRecord, EmbeddedSettings, EmbeddedStore,
+    ExperimentRecord, ExperimentState, PostgresSettings, PostgresStore, Store, StoreReader,
+    Verification, verify_database, verify_directory,
+};
+use bandana_store::{ValidUpload, Verdict};
 use bandana_tests::postgres::Postgres;
 use tempfile::TempDir;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::Context as _;
-use bandana_aggregator::store::PostgresSettings;
+use bandana_store::PostgresSettings;
 use bandana_tests::postgres::Postgres;
 
 use super::places::{Place, settings};

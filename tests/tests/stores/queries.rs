@@ -3,14 +3,14 @@
 use std::thread;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::datasets::fingerprint::Fingerprint;
-use bandana_aggregator::store::{
+use bandana_mechanisms::queries::price::Measure;
+use bandana_shared::identity::UnixSeconds;
+use bandana_store::fingerprint::Fingerprint;
+use bandana_store::{
     AnswerToKeep, AuditAction, CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit,
     KeptAnswer, Outcome, PostgresStore, QuestionKey, QuestionScope, SessionRecord, SessionRound,
     SessionUpdate, Store, StoreError, StoreRefusal,
 };
-use bandana_mechanisms::queries::price::Measure;
-use bandana_shared::identity::UnixSeconds;
 use bandana_tests::postgres::{Postgres, query};
 
 use super::Case;

@@ -1,11 +1,11 @@
 //! Records of experiments in every store: kept, refused when outdated, and erased with the rest.
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{
+use bandana_shared::wire::v1::SetRecordRequest;
+use bandana_store::{
     AuditAction, ExpectedState, ExperimentRecord, ExperimentState, Outcome, StoreError,
     StoreRefusal, WrittenRecord,
 };
-use bandana_shared::wire::v1::SetRecordRequest;
 
 use super::Case;
 use super::places::{Place, create, entry};

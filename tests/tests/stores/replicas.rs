@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::ValidUpload;
-use bandana_aggregator::store::Verdict;
-use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
-use bandana_aggregator::store::{OpenError, PostgresStore, Store, StoreError};
 use bandana_shared::identity::Day;
+use bandana_store::ValidUpload;
+use bandana_store::Verdict;
+use bandana_store::Verdict::{Accepted, Duplicate};
+use bandana_store::{OpenError, PostgresStore, Store, StoreError};
 use bandana_tests::postgres::{Postgres, query};
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{DatabaseError, PostgresSettings, PostgresStore, StoreError};
+use bandana_store::{DatabaseError, PostgresSettings, PostgresStore, StoreError};
 use bandana_tests::postgres::{Postgres, query};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{
-    AuditAction, ExperimentState, Outcome, Store, StoreError, StoreRefusal, TrustedChange,
-    TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
-};
 use bandana_aggregator::trusted::TrustedExperiment;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored;
+use bandana_store::{
+    AuditAction, ExperimentState, Outcome, Store, StoreError, StoreRefusal, TrustedChange,
+    TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
+};
 use bandana_zcdp::adac_ucb::{Memory, UcbSettings};
 use bandana_zcdp::state::{NoiseKey, SecretState};
 use bandana_zcdp::{AlgorithmSettings, Played, Protection, RewardRange};

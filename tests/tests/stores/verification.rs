@@ -1,11 +1,11 @@
 //! Verification of stores, in addition to that after every other case.
 
 use anyhow::ensure;
-use bandana_aggregator::store::AuditAction;
-use bandana_aggregator::store::Verdict::Accepted;
-use bandana_aggregator::store::{OpenError, StoreError, verify_database};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::signing::SigningKey;
+use bandana_store::AuditAction;
+use bandana_store::Verdict::Accepted;
+use bandana_store::{OpenError, StoreError, verify_database};
 use bandana_tests::postgres::{Postgres, query};
 
 use super::Case;

@@ -434,7 +434,7 @@ async fn damage_to_a_trusted_experiment_is_found() -> anyhow::Result<()> {
             )?;
             store.execute("UPDATE trusted_disclosure SET experiment = 2 WHERE day > 0", [])?;
             drop(store);
-            Ok(bandana_aggregator::store::seal_directory(folder)?)
+            Ok(bandana_store::seal_directory(folder)?)
         })
         .await?;
     let (code, said) = run(&["verify", "--data-dir", text(&data_dir)?]).await?;

@@ -11,7 +11,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{CuratorName, PostgresSettings, SessionUpdate, StoreReader};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_mechanisms::queries::universe::Schema;
 use bandana_mechanisms::queries::weights::{MultiplicativeWeights, SessionPlan, SessionSecret};
@@ -20,6 +19,7 @@ use bandana_shared::wire::v1::{
     AskSessionRequest, AskSessionResponse, OpenSessionRequest, RegisterDataSetRequest,
     SessionChoice, open_session_request, register_data_set_request,
 };
+use bandana_store::{CuratorName, PostgresSettings, SessionUpdate, StoreReader};
 use bandana_tests::postgres::{Postgres, Shared, query};
 use bandana_tests::suite::Suite;
 use tempfile::TempDir;

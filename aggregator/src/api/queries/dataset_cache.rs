@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Schema;
+use bandana_store::fingerprint::{Fingerprint, FingerprintKey};
+use bandana_store::{CuratorName, DataSetRecord};
 use thiserror::Error;
 
 use crate::datasets::data_file::{DataFile, FileState};
-use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
 use crate::datasets::reading::ReadError;
-use crate::store::{CuratorName, DataSetRecord};
 
 /// The data sets that have been read.
 #[derive(Debug)]

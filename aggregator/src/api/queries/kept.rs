@@ -2,12 +2,12 @@
 
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::{AskRequest, AskResponse, AskSessionRequest, AskSessionResponse};
+use bandana_store::{AnswerToKeep, CuratorName, KeptAnswer, QuestionKey, QuestionScope};
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 use tonic::Status;
 
 use super::{Inner, internal, unreadable};
-use crate::store::{AnswerToKeep, CuratorName, KeptAnswer, QuestionKey, QuestionScope};
 
 /// A question with an id.
 #[derive(Clone, Debug)]

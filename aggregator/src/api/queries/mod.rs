@@ -34,17 +34,17 @@ use bandana_shared::wire::v1::{
     ListDataSetsRequest, ListDataSetsResponse, ListDebitsRequest, ListDebitsResponse,
     OpenSessionRequest, RegisterDataSetRequest, Session, WithdrawDataSetRequest,
 };
+use bandana_store::{
+    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
+    StoreError, StoreReader, StoreRefusal,
+};
+use bandana_store::{amount, check_part};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::pages::{Page, READ_AT_ONCE, read_newest};
 use super::{GOING_DOWN, internal, unfinished, unreadable};
 use crate::ingest::{ExperimentChangeError, Ingest};
-use crate::store::queries::{amount, check_part};
-use crate::store::{
-    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
-    StoreError, StoreReader, StoreRefusal,
-};
 use dataset_cache::{DatasetCache, DatasetCacheError};
 use kept::KeptQuestion;
 use permits::{QueryPermit, QueryPermits};

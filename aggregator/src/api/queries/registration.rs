@@ -5,17 +5,17 @@ use bandana_edge::explain::explain;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::partition_selection::Price;
 use bandana_shared::wire::v1::{DataSet, PartitionSelection, RegisterDataSetRequest};
+use bandana_store::amount;
+use bandana_store::{
+    AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, Debit, StoreError,
+    StoreRefusal,
+};
 use tonic::Status;
 
 use super::{
     CuratorService, QueryPermit, decline, internal, shortened, uncached, unreadable, wire,
 };
 use crate::ingest::ExperimentChangeError;
-use crate::store::queries::amount;
-use crate::store::{
-    AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, Debit, StoreError,
-    StoreRefusal,
-};
 
 impl CuratorService {
     pub(super) async fn register(

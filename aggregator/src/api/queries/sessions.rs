@@ -17,13 +17,13 @@ use bandana_mechanisms::queries::weights::{
     MultiplicativeWeights, Round, SessionPlan, SessionSecret,
 };
 use bandana_shared::wire::v1::AskSessionResponse;
+use bandana_store::{CuratorName, CuratorRefusal, SessionRecord, SessionRound, SessionUpdate};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
 use super::kept::KeptQuestion;
 use super::{Inner, generator, internal, refuse, unreadable};
-use crate::store::{CuratorName, CuratorRefusal, SessionRecord, SessionRound, SessionUpdate};
 
 /// Most sessions whose hypotheses are in memory; others are rebuilt on demand.
 const SESSIONS_MAX: usize = 16;

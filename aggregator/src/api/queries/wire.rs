@@ -15,15 +15,15 @@ use bandana_shared::wire::v1::{
     self, AskRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, ask_response,
     choice, open_session_request, register_data_set_request, synthetic,
 };
+use bandana_store::amount;
+use bandana_store::fingerprint::ContentDigests;
+use bandana_store::fingerprint::FingerprintKey;
+use bandana_store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
 use tonic::Status;
 
 use super::dataset_cache::is_same_file;
 use super::search::Search;
 use super::{Inner, measure, name, refuse, uncached, unreadable};
-use crate::datasets::content::ContentDigests;
-use crate::datasets::fingerprint::FingerprintKey;
-use crate::store::queries::amount;
-use crate::store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
 
 /// The probability of failure when none is given.
 const BETA: f64 = 0.05;
@@ -477,9 +477,9 @@ mod tests {
     fn all_rows_of_a_person_share_the_price_of_a_session() {
         let planned = |columns: &str, rho| {
             let record = DataSetRecord {
-                name: crate::store::CuratorName::new("visits").unwrap(),
+                name: bandana_store::CuratorName::new("visits").unwrap(),
                 file: "visits.csv".to_owned(),
-                fingerprint: crate::datasets::fingerprint::Fingerprint::from_bytes([0; 32]),
+                fingerprint: bandana_store::fingerprint::Fingerprint::from_bytes([0; 32]),
                 content: None,
                 rows: 3000,
                 columns: columns.to_owned(),

@@ -3,14 +3,14 @@
 use bandana_edge::auth::Caller;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::DataSet;
+use bandana_store::{
+    AuditAction, AuditEntry, CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit,
+    StoreError, StoreRefusal,
+};
 use tonic::Status;
 
 use super::{ATTEMPTS, CuratorService, Inner, decline, internal, unreadable, wire};
 use crate::ingest::ExperimentChangeError;
-use crate::store::{
-    AuditAction, AuditEntry, CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit,
-    StoreError, StoreRefusal,
-};
 
 /// The purpose of the last debit of a data set that was withdrawn. No question has it.
 const WITHDRAWN: &str = "withdrawn";

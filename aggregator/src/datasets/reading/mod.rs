@@ -11,12 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::{Column, Schema};
+use bandana_store::fingerprint::ContentDigests;
 
 pub use error::ReadError;
 pub use names::NameCounts;
 use names::NamesOfRows;
 
-use super::content::{ContentDigests, ContentHasher, Numbering, person};
+use super::content::{ContentHasher, Numbering, person};
 use super::data_file::DataFile;
 
 impl DataFile {

@@ -6,8 +6,8 @@ use bandana_shared::identity::StoreId;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction};
 
-use crate::store::acknowledged::{self, Acknowledged, Progress};
-use crate::store::{
+use bandana_store::acknowledged::{self, Acknowledged, Progress};
+use bandana_store::{
     DirectoryLock, LockedDatabase, OpenError, OpenFiles, Presence, StoreError, committing, damaged,
     data_version, opening, reading, sync_directory,
 };

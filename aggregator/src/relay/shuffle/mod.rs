@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 use bandana_edge::clock::Clock;
 use bandana_shared::wire::v1::shuffler_server::ShufflerServer;
+use bandana_store::{OpenError, Presence, StoreError};
 use thiserror::Error;
 
 use super::delay::RandomDelay;
 use super::forward::Keys;
 use crate::gateway::{GatewayKey, GatewayKeyError, Opener, OpenerError};
 use crate::operator_client::BatchesClient;
-use crate::store::{OpenError, Presence, StoreError};
 
 use delivery::{Delivery, watch_ends};
 use gateways::GatewayDigests;

@@ -7,12 +7,12 @@ use bandana_edge::clock::Clock;
 use bandana_edge::telemetry::LogLimit;
 use bandana_shared::identity::Digest;
 use bandana_shared::shuffling::Envelope;
+use bandana_store::{Presence, StoreError, Verdict};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::origins::Origin;
 use super::store::{Batch, BatchKey, Dropped, ReportStore, ShuffleLimits};
 use crate::ingest::DayGuard;
-use crate::store::{Presence, StoreError, Verdict};
 
 /// Most waiting commands. Further devices are told to come back.
 const QUEUE_MAX: usize = 8192;
@@ -71,7 +71,7 @@ impl ReportWriter {
             // Nobody may wait for it any more.
             end.send(work.run(queue)).ok();
         };
-        thread.spawn(run).map_err(|source| crate::store::OpenError::Directory {
+        thread.spawn(run).map_err(|source| bandana_store::OpenError::Directory {
             path: directory.to_owned(),
             source,
         })?;

@@ -10,6 +10,7 @@ use bandana_edge::pushback::exhausted;
 use bandana_shared::shuffling::Envelope;
 use bandana_shared::wire::v1::shuffler_server::Shuffler;
 use bandana_shared::wire::v1::{SubmitShuffledRequest, UploadResponse, UploadStatus};
+use bandana_store::Verdict;
 use bytes::Bytes;
 use tonic::{Request, Response, Status};
 
@@ -19,7 +20,6 @@ use super::origins::Origins;
 use super::report_writer::{NotKept, ReportWriter};
 use crate::api::answer_to;
 use crate::gateway::{OpenError, Opener};
-use crate::store::Verdict;
 
 /// The delay asked of a device while there is no room.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
 use bandana_shared::shuffling::{BatchSize, Envelope, ShuffledReport};
+use bandana_store::{DatabaseError, Presence, StoreError, Verdict, committing, damaged, reading};
 use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -16,7 +17,6 @@ use zeroize::Zeroizing;
 
 use super::database::RelayDatabase;
 use super::origins::Origin;
-use crate::store::{DatabaseError, Presence, StoreError, Verdict, committing, damaged, reading};
 
 /// The limits of a relay's store.
 #[derive(Clone, Copy, Debug)]

@@ -2,12 +2,12 @@
 
 pub(crate) mod orders;
 
-use bandana_aggregator::store::{AuditAction, AuditEntry};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_store::{AuditAction, AuditEntry};
 
 /// Two arms, binary rewards, an epsilon of 1.
 pub(crate) fn specification(id: &str) -> Result<Specification, Box<dyn std::error::Error>> {

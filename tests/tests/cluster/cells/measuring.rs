@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{Generation, Holder, Routes, StoreCell};
 use bandana_examples::load::Database;
 use bandana_examples::process_usage::processor_time;
 use bandana_shared::identity::{Day, UploadId};
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::UploadStatus;
 use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_store::{Generation, Holder, Routes, StoreCell};
 use bandana_tests::harness::{three_arms, upload};
 use bandana_tests::postgres::Postgres;
 use tokio::task::JoinSet;

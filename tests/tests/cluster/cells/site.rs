@@ -1,10 +1,10 @@
 //! A store with store cells: its databases, and what they hold.
 
 use anyhow::Context as _;
-use bandana_aggregator::store::{PostgresSettings, Verification, verify_database};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::UploadStatus;
+use bandana_store::{PostgresSettings, Verification, verify_database};
 use bandana_tests::harness::upload;
 use bandana_tests::postgres::{Postgres, query};
 

@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{OpenError, SqliteStore, StoreError, verify_directory};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
+use bandana_store::{OpenError, SqliteStore, StoreError, verify_directory};
 use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_arms};
 use bandana_tests::watched_server::WatchedServer;
 use rusqlite::Connection;

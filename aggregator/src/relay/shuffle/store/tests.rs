@@ -1,7 +1,8 @@
 //! Reports wait for their batch, count once, and leave in an order of their own.
 
+use bandana_store::{OpenError, acknowledged};
+
 use super::*;
-use crate::store::{OpenError, acknowledged};
 
 const TODAY: Day = Day::new(20_000);
 const LIMITS: ShuffleLimits =
