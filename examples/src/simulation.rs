@@ -423,13 +423,8 @@ async fn create(
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),
         learner: settings.learner.into(),
-        floor_weight: 0.0,
         // The simulation's output names the estimand.
         accept_nonlinear_estimand: true,
-        draft: false,
-        memory: None,
-        burn_in_reports: 0,
-        holdout_share: 0.0,
         ..Default::default()
     };
     let created = operator.create_experiment(request).await.context("creating the experiment")?;

@@ -132,12 +132,6 @@ pub async fn create(
     let request = CreateExperimentRequest {
         specification: Some(message),
         learner: v1::Learner::LdpTs.into(),
-        floor_weight: 0.0,
-        accept_nonlinear_estimand: false,
-        draft: false,
-        memory: None,
-        burn_in_reports: 0,
-        holdout_share: 0.0,
         ..Default::default()
     };
     let created = operator.create_experiment(request).await?.into_inner();

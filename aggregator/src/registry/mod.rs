@@ -292,9 +292,8 @@ fn layer_of(experiment: &Experiment) -> Option<Layer> {
 
 #[cfg(test)]
 mod tests {
-    use bandana_learners::guardrails::Guardrails;
     use bandana_learners::history::History;
-    use bandana_learners::window::{Days, Memory};
+    use bandana_learners::window::Days;
     use bandana_learners::{Learner, LearnerConfig};
     use bandana_shared::curve::Mechanism;
     use bandana_shared::epsilon::Epsilon;
@@ -320,12 +319,7 @@ mod tests {
         );
         ExperimentRecord {
             key: ExperimentKey(number),
-            config: LearnerConfig {
-                learner: Learner::LdpTs,
-                floor_weight: 0.1,
-                memory: Memory::Everything,
-                guardrails: Guardrails::default(),
-            },
+            config: LearnerConfig { floor_weight: 0.1, ..LearnerConfig::new(Learner::LdpTs) },
             state: ExperimentState::Running,
             is_archived: false,
             written: WrittenRecord::default(),

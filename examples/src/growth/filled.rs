@@ -7,8 +7,6 @@ use std::time::Duration;
 use anyhow::ensure;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_edge::clock::{Clock as _, SystemClock};
-use bandana_learners::guardrails::Guardrails;
-use bandana_learners::window::Memory;
 use bandana_learners::{Learner, LearnerConfig};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -32,12 +30,7 @@ use super::Size;
 /// Uploads of a commit.
 const GROUP: u64 = 4096;
 
-const CONFIG: LearnerConfig = LearnerConfig {
-    learner: Learner::LdpTs,
-    floor_weight: 0.0,
-    memory: Memory::Everything,
-    guardrails: Guardrails { burn_in_reports: 0, holdout_share: 0.0 },
-};
+const CONFIG: LearnerConfig = LearnerConfig::new(Learner::LdpTs);
 
 /// What uploads to a filled store need.
 #[derive(Debug)]

@@ -72,12 +72,6 @@ fn creation(specification: v1::Specification, learner: v1::Learner) -> CreateExp
     CreateExperimentRequest {
         specification: Some(specification),
         learner: learner.into(),
-        floor_weight: 0.0,
-        accept_nonlinear_estimand: false,
-        draft: false,
-        memory: None,
-        burn_in_reports: 0,
-        holdout_share: 0.0,
         ..Default::default()
     }
 }

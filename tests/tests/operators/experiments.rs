@@ -15,12 +15,6 @@ fn creation(specification: v1::Specification) -> CreateExperimentRequest {
     CreateExperimentRequest {
         specification: Some(specification),
         learner: v1::Learner::LdpTs.into(),
-        floor_weight: 0.0,
-        accept_nonlinear_estimand: false,
-        draft: false,
-        memory: None,
-        burn_in_reports: 0,
-        holdout_share: 0.0,
         ..Default::default()
     }
 }

@@ -32,10 +32,10 @@ const SPLIT: &str = "split";
 pub(crate) const PARTITIONS: u32 = 3;
 
 pub(crate) const CONFIG: LearnerConfig = LearnerConfig {
-    learner: Learner::LdpUcb,
     floor_weight: 0.125,
     memory: Memory::Discount(0.5),
     guardrails: Guardrails { burn_in_reports: 1, holdout_share: 0.25 },
+    ..LearnerConfig::new(Learner::LdpUcb)
 };
 
 /// The location of a store, initially empty.

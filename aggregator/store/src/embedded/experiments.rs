@@ -270,7 +270,6 @@ fn insert_specification(
 #[cfg(test)]
 mod tests {
     use bandana_learners::Learner;
-    use bandana_learners::guardrails::Guardrails;
     use bandana_shared::curve::Mechanism;
     use bandana_shared::epsilon::Epsilon;
     use bandana_shared::identity::UnixSeconds;
@@ -292,12 +291,7 @@ mod tests {
             ReleaseTiming::IMMEDIATE,
         );
         let specification = specification.unwrap();
-        let config = LearnerConfig {
-            learner: Learner::LdpTs,
-            floor_weight: 0.1,
-            memory: Memory::Everything,
-            guardrails: Guardrails::default(),
-        };
+        let config = LearnerConfig { floor_weight: 0.1, ..LearnerConfig::new(Learner::LdpTs) };
         let entry = AuditEntry {
             at: UnixSeconds::new(1),
             caller: "anna".to_owned(),
