@@ -143,15 +143,7 @@ impl DeviceService {
         received: Received,
         app: Option<AppShare>,
     ) -> Result<UploadResponse, Status> {
-        let request = match received {
-            Received::Upload(request) => request,
-            Received::Undecodable(message) => {
-                self.0.ingest.metrics().refused(UploadStatus::Malformed);
-                return Ok(self.answer(Bytes::default(), (UploadStatus::Malformed, message)));
-            }
-        };
-        let upload = self.valid_upload(&request, app).await?;
-        self.count(request.upload_id, upload).await
+        only(self.upload_together(vec![received], app.as_ref()).await?)
     }
 
     /// Handles uploads that came together, up to their answers in the same order. An upload without
@@ -160,43 +152,20 @@ impl DeviceService {
         &self,
         received: Vec<Received>,
         app: Option<&AppShare>,
-    ) -> Result<(Vec<UploadResponse>, Option<Status>), Status> {
-        let (mut answers, mut uploads) = (Vec::with_capacity(received.len()), Vec::new());
+    ) -> Result<Answered, Status> {
+        let mut uploads = Vec::with_capacity(received.len());
         for received in received {
-            let request = match received {
-                Received::Upload(request) => request,
-                undecodable @ Received::Undecodable(_) => {
-                    answers.push(Some(self.upload(undecodable, None).await?));
-                    continue;
+            uploads.push(match received {
+                Received::Upload(request) => {
+                    let upload = self.valid_upload(&request, app.cloned()).await?;
+                    (request.upload_id, upload)
                 }
-            };
-            match self.valid_upload(&request, app.cloned()).await? {
-                Ok(upload) => {
-                    uploads.push((upload, request.upload_id));
-                    answers.push(None);
+                Received::Undecodable(message) => {
+                    (Bytes::default(), Err((UploadStatus::Malformed, message)))
                 }
-                refused => answers.push(Some(self.count(request.upload_id, refused).await?)),
-            }
+            });
         }
-        let (uploads, ids): (Vec<ValidUpload>, Vec<Bytes>) = uploads.into_iter().unzip();
-        let verdicts = self.0.ingest.submit_together(uploads).await;
-        let mut decided = verdicts.into_iter().zip(ids);
-        let now = self.0.clock.unix_seconds();
-        let answer = |refusal: Option<UploadResponse>| {
-            if let Some(refusal) = refusal {
-                return Ok(refusal);
-            }
-            let (verdict, id) = decided.next().ok_or_else(|| turn_away(IngestError::Ended))?;
-            Ok(self.answer(id, answer_to(verdict.map_err(turn_away)?, now)?))
-        };
-        let mut answered = Vec::with_capacity(answers.len());
-        for outcome in answers.into_iter().map(answer) {
-            match outcome {
-                Ok(answer) => answered.push(answer),
-                Err(status) => return Ok((answered, Some(status))),
-            }
-        }
-        Ok((answered, None))
+        Ok(self.count_together(uploads).await)
     }
 
     /// The answer to an upload, or to what no upload can be made of.
@@ -205,17 +174,35 @@ impl DeviceService {
         upload_id: Bytes,
         upload: Result<ValidUpload, (UploadStatus, String)>,
     ) -> Result<UploadResponse, Status> {
-        let (status, message) = match upload {
-            Ok(upload) => {
-                let verdict = self.0.ingest.submit(upload).await.map_err(turn_away)?;
-                answer_to(verdict, self.0.clock.unix_seconds())?
-            }
-            Err((status, message)) => {
-                self.0.ingest.metrics().refused(status);
-                (status, message)
-            }
+        only(self.count_together(vec![(upload_id, upload)]).await)
+    }
+
+    async fn count_together(
+        &self,
+        uploads: Vec<(Bytes, Result<ValidUpload, (UploadStatus, String)>)>,
+    ) -> Answered {
+        let mut valid = Vec::with_capacity(uploads.len());
+        let outcome = |(id, upload): (Bytes, Result<ValidUpload, (UploadStatus, String)>)| {
+            let refused = |refusal: &(UploadStatus, String)| {
+                self.0.ingest.metrics().refused(refusal.0);
+            };
+            (id, upload.map(|upload| valid.push(upload)).inspect_err(refused))
         };
-        Ok(self.answer(upload_id, (status, message)))
+        let outcomes: Vec<_> = uploads.into_iter().map(outcome).collect();
+        let mut verdicts = self.0.ingest.submit_together(valid).await.into_iter();
+        let now = self.0.clock.unix_seconds();
+        let mut answers = Vec::with_capacity(outcomes.len());
+        for (id, outcome) in outcomes {
+            let answer = outcome.map_or_else(Ok, |()| {
+                let verdict = verdicts.next().unwrap_or(Err(IngestError::Ended));
+                verdict.map_err(turn_away).and_then(|verdict| answer_to(verdict, now))
+            });
+            match answer {
+                Ok(answer) => answers.push(self.answer(id, answer)),
+                Err(status) => return (answers, Some(status)),
+            }
+        }
+        (answers, None)
     }
 
     fn answer(
@@ -341,6 +328,14 @@ fn wrong_run(error: &UploadError, specification: &Specification) -> Option<Strin
     let index = (cells.len() > cells.arms()).then(|| format!(" (index {index})"));
     let named = [segment, held_out, metric, index].into_iter().flatten().collect::<String>();
     Some(format!("the run of arm {}{named} {what}", cell.arm))
+}
+
+/// The answers to uploads that came together, and what ends them.
+type Answered = (Vec<UploadResponse>, Option<Status>);
+
+/// The answer to a single upload.
+fn only((mut answers, end): Answered) -> Result<UploadResponse, Status> {
+    answers.pop().ok_or_else(|| end.unwrap_or_else(|| turn_away(IngestError::Ended)))
 }
 
 /// The answer to a decided upload.

@@ -46,7 +46,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A command to the writer.
 #[derive(Debug)]
 enum Command {
-    Upload(ValidUpload, oneshot::Sender<Result<Verdict, IngestError>>),
     /// Uploads that came together, and are answered together.
     Uploads(Vec<ValidUpload>, oneshot::Sender<Result<Vec<Verdict>, IngestError>>),
     Administer(ExperimentCommand, oneshot::Sender<Result<Arc<Experiment>, ExperimentChangeError>>),
@@ -61,11 +60,7 @@ enum Command {
 impl Command {
     /// The number of its uploads.
     fn uploads(&self) -> usize {
-        match self {
-            Self::Upload(..) => 1,
-            Self::Uploads(uploads, _) => uploads.len(),
-            _ => 0,
-        }
+        if let Self::Uploads(uploads, _) = self { uploads.len() } else { 0 }
     }
 }
 
@@ -216,14 +211,7 @@ impl Ingest {
     /// [`IngestError::QueueFull`]: nothing was done. [`IngestError::Ended`] and
     /// [`IngestError::Store`]: it is unknown whether the upload was counted.
     pub async fn submit(&self, upload: ValidUpload) -> Result<Verdict, IngestError> {
-        let verdict = self.verdict(upload).await;
-        verdict.inspect_err(|error| self.metrics.turned_away(*error))
-    }
-
-    async fn verdict(&self, upload: ValidUpload) -> Result<Verdict, IngestError> {
-        let (answer, verdict) = oneshot::channel();
-        enqueue(self.queue_of(&upload)?, Command::Upload(upload, answer))?;
-        verdict.await.map_err(|_| IngestError::Ended)?
+        self.submit_together(vec![upload]).await.pop().unwrap_or(Err(IngestError::Ended))
     }
 
     /// Submits uploads that came together, as [`Self::submit`] does with one: outcomes in their order.

@@ -57,30 +57,8 @@ pub struct Writer {
     failures: LogLimit,
 }
 
-/// The channel for the verdict of a waiting upload, or for those of several that came together.
-enum Waiting {
-    One(oneshot::Sender<Result<Verdict, IngestError>>),
-    Several(usize, oneshot::Sender<Result<Vec<Verdict>, IngestError>>),
-}
-
-impl Waiting {
-    /// Answers with the next of these verdicts. The caller may be gone.
-    fn answer(self, verdicts: &mut impl Iterator<Item = Verdict>) {
-        match self {
-            Self::One(answer) => drop(verdicts.next().map(|verdict| answer.send(Ok(verdict)))),
-            Self::Several(uploads, answer) => {
-                drop(answer.send(Ok(verdicts.take(uploads).collect())));
-            }
-        }
-    }
-
-    fn fail(self, error: IngestError) {
-        match self {
-            Self::One(answer) => drop(answer.send(Err(error))),
-            Self::Several(_, answer) => drop(answer.send(Err(error))),
-        }
-    }
-}
+/// The number of uploads that came together, and the channel for their verdicts.
+type Waiting = (usize, oneshot::Sender<Result<Vec<Verdict>, IngestError>>);
 
 impl Writer {
     /// Fills the registry from the store.
@@ -239,12 +217,8 @@ impl Writer {
         let mut group: (Vec<ValidUpload>, Vec<Waiting>) = (Vec::new(), Vec::new());
         for command in batch {
             match command {
-                Command::Upload(upload, waiting) => {
-                    group.0.push(upload);
-                    group.1.push(Waiting::One(waiting));
-                }
                 Command::Uploads(uploads, waiting) => {
-                    group.1.push(Waiting::Several(uploads.len(), waiting));
+                    group.1.push((uploads.len(), waiting));
                     group.0.extend(uploads);
                 }
                 Command::Administer(order, answer) => {
@@ -302,8 +276,9 @@ impl Writer {
                 self.note(begin, &arrivals, &committed);
                 self.publish(&arrivals, &committed);
                 let mut verdicts = committed.verdicts.into_iter();
-                for waiting in waiting {
-                    waiting.answer(&mut verdicts);
+                for (uploads, answer) in waiting {
+                    // The caller may be gone.
+                    answer.send(Ok(verdicts.by_ref().take(uploads).collect())).ok();
                 }
             }
             Err(error) => {
@@ -318,8 +293,8 @@ impl Writer {
                 if error.is_of_answer() {
                     self.commits.note(self.metrics.now(), false);
                 }
-                for waiting in waiting {
-                    waiting.fail(IngestError::Store);
+                for (_, answer) in waiting {
+                    answer.send(Err(IngestError::Store)).ok();
                 }
             }
         }
