@@ -28,6 +28,22 @@ use crate::views::audit_view::AuditView;
 
 pub(super) type Answer = Result<Response, Refusal>;
 
+/// A call about an experiment by its name, answered with a view of its status.
+macro_rules! step {
+    ($service:ident, $call:ident, $name:ident, $view:ident) => {
+        post(
+            async |State(dashboard_state): State<DashboardState>,
+                   Extension(caller): Extension<Caller>,
+                   Path(experiment_id): Path<String>|
+                   -> Answer {
+                let name = call(&caller, $name { experiment_id });
+                json(&$view(dashboard_state.$service()?.$call(name).await?.get_ref())?)
+            },
+        )
+    };
+}
+pub(super) use step;
+
 /// The routes of the calls.
 pub(super) fn router() -> Router<DashboardState> {
     Router::new()
@@ -38,12 +54,30 @@ pub(super) fn router() -> Router<DashboardState> {
         .route("/api/experiments/{id}/over-time", get(over_time))
         .route("/api/experiments/{id}/export", get(export))
         .route("/api/experiments/{id}/record", post(record))
-        .route("/api/experiments/{id}/start", post(start))
-        .route("/api/experiments/{id}/pause", post(pause))
-        .route("/api/experiments/{id}/resume", post(resume))
-        .route("/api/experiments/{id}/stop", post(stop))
-        .route("/api/experiments/{id}/archive", post(archive))
-        .route("/api/experiments/{id}/unarchive", post(unarchive))
+        .route(
+            "/api/experiments/{id}/start",
+            step!(service, start_experiment, ExperimentName, experiment),
+        )
+        .route(
+            "/api/experiments/{id}/pause",
+            step!(service, pause_experiment, ExperimentName, experiment),
+        )
+        .route(
+            "/api/experiments/{id}/resume",
+            step!(service, resume_experiment, ExperimentName, experiment),
+        )
+        .route(
+            "/api/experiments/{id}/stop",
+            step!(service, stop_experiment, ExperimentName, experiment),
+        )
+        .route(
+            "/api/experiments/{id}/archive",
+            step!(service, archive_experiment, ExperimentName, experiment),
+        )
+        .route(
+            "/api/experiments/{id}/unarchive",
+            step!(service, unarchive_experiment, ExperimentName, experiment),
+        )
         .route("/api/experiments/{id}/delete", post(delete))
         .route("/api/audit", get(audit))
         .route("/api/plan", get(plan))
@@ -182,60 +216,6 @@ async fn plan(uri: Uri) -> Answer {
     let gap = parameter(&uri, "gap")?.unwrap_or(presets::GAP);
     let presets = presets::presets(arms, gap);
     json(&presets.map_err(|error| Refusal::invalid(error.to_string()))?)
-}
-
-async fn start(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(dashboard_state.service()?.start_experiment(name).await?.get_ref())?)
-}
-
-async fn pause(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(dashboard_state.service()?.pause_experiment(name).await?.get_ref())?)
-}
-
-async fn resume(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(dashboard_state.service()?.resume_experiment(name).await?.get_ref())?)
-}
-
-async fn stop(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(dashboard_state.service()?.stop_experiment(name).await?.get_ref())?)
-}
-
-async fn archive(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(dashboard_state.service()?.archive_experiment(name).await?.get_ref())?)
-}
-
-async fn unarchive(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(dashboard_state.service()?.unarchive_experiment(name).await?.get_ref())?)
 }
 
 async fn delete(

@@ -14,7 +14,7 @@ use bandana_shared::wire::v1::{
 use http::{StatusCode, Uri};
 use serde::Serialize;
 
-use super::api::{Answer, json};
+use super::api::{Answer, json, step};
 use super::refusal::Refusal;
 use super::requests::{call, parameter, read};
 use super::state::DashboardState;
@@ -28,11 +28,26 @@ pub(super) fn router() -> Router<DashboardState> {
     Router::new()
         .route("/api/trusted", get(list).post(create))
         .route("/api/trusted/{id}", get(show))
-        .route("/api/trusted/{id}/pause", post(pause))
-        .route("/api/trusted/{id}/resume", post(resume))
-        .route("/api/trusted/{id}/stop", post(stop))
-        .route("/api/trusted/{id}/archive", post(archive))
-        .route("/api/trusted/{id}/unarchive", post(unarchive))
+        .route(
+            "/api/trusted/{id}/pause",
+            step!(trusted, pause_trusted_experiment, TrustedExperimentName, view),
+        )
+        .route(
+            "/api/trusted/{id}/resume",
+            step!(trusted, resume_trusted_experiment, TrustedExperimentName, view),
+        )
+        .route(
+            "/api/trusted/{id}/stop",
+            step!(trusted, stop_trusted_experiment, TrustedExperimentName, view),
+        )
+        .route(
+            "/api/trusted/{id}/archive",
+            step!(trusted, archive_trusted_experiment, TrustedExperimentName, view),
+        )
+        .route(
+            "/api/trusted/{id}/unarchive",
+            step!(trusted, unarchive_trusted_experiment, TrustedExperimentName, view),
+        )
         .route("/api/trusted/{id}/delete", post(delete))
 }
 
@@ -103,51 +118,6 @@ async fn show(
     let experiment = view(&released.experiment.clone().unwrap_or_default())?;
     let released = ReleasedView::new(&experiment, released);
     json(&TrustedSnapshot { experiment, released })
-}
-
-async fn pause(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(dashboard_state.trusted()?.pause_trusted_experiment(name).await?.get_ref())?)
-}
-
-async fn resume(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(dashboard_state.trusted()?.resume_trusted_experiment(name).await?.get_ref())?)
-}
-
-async fn stop(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(dashboard_state.trusted()?.stop_trusted_experiment(name).await?.get_ref())?)
-}
-
-async fn archive(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(dashboard_state.trusted()?.archive_trusted_experiment(name).await?.get_ref())?)
-}
-
-async fn unarchive(
-    State(dashboard_state): State<DashboardState>,
-    Extension(caller): Extension<Caller>,
-    Path(experiment_id): Path<String>,
-) -> Answer {
-    let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(dashboard_state.trusted()?.unarchive_trusted_experiment(name).await?.get_ref())?)
 }
 
 async fn delete(
