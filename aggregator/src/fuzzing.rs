@@ -27,7 +27,7 @@ use crate::readiness::Readiness;
 use crate::registry::Registry;
 use crate::server::ServerSettings;
 use crate::server::startup::{Core, LoadedStore};
-use crate::views::draft::Draft;
+use crate::views::experiment_settings::ExperimentSettings;
 
 /// Parses a key file, and checks the round trip.
 pub fn key_file(text: &str) {
@@ -36,8 +36,8 @@ pub fn key_file(text: &str) {
 
 /// Parses the file of a new experiment, and builds the request.
 pub fn draft(text: &str) {
-    if let Ok(draft) = toml::from_str::<Draft>(text) {
-        draft.request(true).ok();
+    if let Ok(settings) = toml::from_str::<ExperimentSettings>(text) {
+        settings.request(true).ok();
     }
 }
 

@@ -28,6 +28,7 @@ pub use device_server::DeviceServer;
 pub use exports::Exports;
 pub use gateway::{GatewayService, gateway_route};
 pub use operator::OperatorService;
+pub(crate) use operator_messages::NONLINEAR;
 pub use queries::{CuratorService, DataSetSettings};
 pub(crate) use readiness_gate::{ReadinessGate, unknown_service};
 pub use reflection::with_reflection;

@@ -28,8 +28,8 @@ use super::{say, say_json};
 use crate::estimates::central_loss;
 use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
 use crate::outgoing::with_patience;
-use crate::views::draft::{APP_BUDGET, PAGE_BUDGET};
-use crate::views::draft_values::RewardKind as Kind;
+use crate::views::experiment_settings::values::RewardKind as Kind;
+use crate::views::experiment_settings::{APP_BUDGET, PAGE_BUDGET};
 use crate::views::failure::Failure;
 use crate::views::table::visible;
 

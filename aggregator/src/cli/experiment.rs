@@ -19,9 +19,10 @@ use super::consent::{Consent, Prompt};
 use super::export::{Export, export};
 use super::record::{Record, record};
 use super::{say, say_json, verdict, warn};
+use crate::api::NONLINEAR;
 use crate::labels;
-use crate::views::draft::Draft;
-use crate::views::experiment_view::{ExperimentView, FIELDS};
+use crate::views::experiment_settings::ExperimentSettings;
+use crate::views::experiment_view::{ExperimentView, fields};
 use crate::views::failure::Failure;
 use crate::views::summary_view::{self, SummaryView};
 use crate::views::table::terminal_columns;
@@ -44,7 +45,7 @@ pub(super) enum Experiment {
     /// Create and start an experiment, from flags, a TOML file, or both.
     ///
     /// A flag overrides the file. The server checks all values.
-    #[command(after_long_help = FIELDS)]
+    #[command(after_long_help = fields())]
     Create(Box<Create>),
     /// List experiments.
     ///
@@ -57,7 +58,7 @@ pub(super) enum Experiment {
         reach: ConnectionArgs,
     },
     /// Show an experiment, its terms and what its estimates mean.
-    #[command(after_long_help = FIELDS)]
+    #[command(after_long_help = fields())]
     Show(ExperimentArgs),
     /// Start a draft: devices see it from now on.
     Start(ExperimentArgs),
@@ -153,7 +154,7 @@ pub(super) struct ExperimentArgs {
 #[derive(Debug, Args)]
 pub(super) struct Create {
     #[command(flatten)]
-    draft: Draft,
+    settings: ExperimentSettings,
     /// File with these settings (TOML). Its keys are the names of the flags, with underscores.
     #[arg(help_heading = "Other")]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -351,13 +352,13 @@ fn arm_of(arms: &[Arm], text: &str) -> Result<u32, Failure> {
 
 async fn create(wanted: Create) -> anyhow::Result<()> {
     let file = match &wanted.file {
-        Some(path) => Draft::read(path)?,
-        None => Draft::default(),
+        Some(path) => ExperimentSettings::read(path)?,
+        None => ExperimentSettings::default(),
     };
-    let mut draft = wanted.draft.over(file);
+    let mut settings = wanted.settings.over(file);
     if let Some(path) = &wanted.prior {
         let others;
-        (draft, others) = draft.with_prior(path)?;
+        (settings, others) = settings.with_prior(path)?;
         if !others.is_empty() {
             let (path, others) = (path.display(), others.join(", "));
             warn(&format!(
@@ -365,15 +366,18 @@ async fn create(wanted: Create) -> anyhow::Result<()> {
             ));
         }
     }
-    let warnings = [draft.warning().map(str::to_owned), draft.budget_warning()];
-    let mut request = draft.request(wanted.accept_nonlinear_estimand)?;
+    let budget_warning = settings.budget_warning();
+    let mut request = settings.request(wanted.accept_nonlinear_estimand)?;
     request.draft = wanted.is_draft;
-    for warning in warnings.into_iter().flatten() {
+    if let Some(warning) = budget_warning {
         warn(&format!("warning: {warning}"));
     }
     let mut client = wanted.reach.connection.connect().await?;
     let status = client.create_experiment(request).await.map_err(Failure::from)?;
     let view = ExperimentView::new(status.get_ref())?;
+    if view.has_nonlinear_estimand() {
+        warn(&format!("warning: {NONLINEAR}"));
+    }
     wanted.reach.print(&view, |view| view.describe(terminal_columns()))?;
     if let (false, Some(expected)) = (wanted.reach.json, verdict::expected(status.get_ref())) {
         warn(&format!("note: {expected}"));

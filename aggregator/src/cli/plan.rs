@@ -16,7 +16,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{say, say_json};
-use crate::views::draft_values::Goal;
+use crate::views::experiment_settings::values::Goal;
 use crate::views::failure::Failure;
 
 /// Forecast how many users an experiment needs until its best arm is certain.

@@ -4,7 +4,7 @@ use bandana_shared::wire::v1::{ArmCost, Decision, HarmAction, SetRecordRequest, 
 use clap::{Args, ValueEnum};
 
 use super::experiment::ExperimentArgs;
-use crate::views::draft::terms::labelled_cost;
+use crate::views::experiment_settings::terms::labelled_cost;
 use crate::views::failure::Failure;
 
 /// Write down what an experiment is for, who answers for it, and what was decided.

@@ -18,7 +18,7 @@ use crate::operator_client::TrustedClient;
 use crate::views::failure::Failure;
 use crate::views::released_view::{self, ReleasedView};
 use crate::views::table::terminal_columns;
-use crate::views::trusted_draft::TrustedDraft;
+use crate::views::trusted_settings::TrustedSettings;
 use crate::views::trusted_view::{FIELDS, TrustedView, list};
 
 const STOP: Prompt = Prompt {
@@ -98,7 +98,7 @@ pub(super) enum Trusted {
 #[derive(Debug, Args)]
 pub(super) struct Create {
     #[command(flatten)]
-    draft: TrustedDraft,
+    settings: TrustedSettings,
     #[command(flatten)]
     reach: ConnectionArgs,
 }
@@ -164,7 +164,7 @@ pub(super) fn run(trusted: Trusted) -> anyhow::Result<()> {
 }
 
 fn create(wanted: Create) -> anyhow::Result<()> {
-    let request = wanted.draft.request()?;
+    let request = wanted.settings.request()?;
     let view = block_on(async {
         let mut client = wanted.reach.connection.connect_trusted().await?;
         let status = client.create_trusted_experiment(request).await.map_err(Failure::from)?;

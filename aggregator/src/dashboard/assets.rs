@@ -4,6 +4,8 @@ use axum::Router;
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
 
+use crate::views::experiment_settings::ExperimentSettings;
+
 /// A static file.
 struct Asset {
     path: &'static str,
@@ -66,8 +68,18 @@ const ASSETS: [Asset; 34] = [
     asset!("uplot/uPlot.min.css", STYLE),
 ];
 
+/// The script with the settings of an experiment.
+const SETTINGS: &str = "/assets/settings.js";
+
+fn settings() -> String {
+    let settings = serde_json::to_string(&ExperimentSettings::form()).unwrap_or_default();
+    format!("export const SETTINGS = {settings};")
+}
+
 pub(super) fn router() -> Router {
-    ASSETS.iter().fold(Router::new(), |router, Asset { path, media_type, bytes }| {
+    let router =
+        Router::new().route(SETTINGS, get(async || ([(CONTENT_TYPE, SCRIPT)], settings())));
+    ASSETS.iter().fold(router, |router, Asset { path, media_type, bytes }| {
         router.route(path, get(async || ([(CONTENT_TYPE, *media_type)], *bytes)))
     })
 }
@@ -77,17 +89,14 @@ mod tests {
     use super::*;
     use bandana_learners::Learner;
 
-    fn text(name: &str) -> String {
-        let asset = ASSETS.iter().find(|asset| asset.path == format!("/assets/{name}"));
-        String::from_utf8(asset.unwrap().bytes.to_vec()).unwrap()
-    }
-
     #[test]
     fn every_learner_can_be_chosen() {
-        let form = text("create.js");
+        let form = settings();
         for learner in Learner::ALL {
             assert!(form.contains(&format!("[\"{}\",", learner.name())), "{learner:?}");
         }
+        // Notes are the help of flags, without the defaults that are filled in.
+        assert!(form.contains("even share until it has them\""), "{form}");
     }
 
     #[test]
@@ -103,7 +112,8 @@ mod tests {
         }
         assert!(named.len() > 30, "{named:?}");
         for name in named {
-            assert!(ASSETS.iter().any(|asset| asset.path == name), "{name}");
+            let is_there = ASSETS.iter().any(|asset| asset.path == name);
+            assert!(is_there || name == SETTINGS, "{name}");
         }
     }
 }

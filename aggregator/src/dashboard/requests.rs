@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tonic::{Request, Status};
 
 use super::refusal::Refusal;
-use crate::views::draft::Draft;
+use crate::views::experiment_settings::ExperimentSettings;
 
 /// A request to the service, with the authenticated caller.
 pub(super) fn call<T>(caller: &Caller, message: T) -> Request<T> {
@@ -47,7 +47,7 @@ pub(super) fn estimates(uri: &Uri, experiment_id: String) -> Result<EstimatesReq
 #[serde(deny_unknown_fields)]
 struct Creation {
     /// As in a file of `bandana experiment create`.
-    experiment: Draft,
+    experiment: ExperimentSettings,
     #[serde(default)]
     accept_nonlinear_estimand: bool,
     /// Whether to leave the experiment a draft, not started.

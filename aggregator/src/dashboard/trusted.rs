@@ -20,7 +20,7 @@ use super::requests::{call, parameter, read};
 use super::state::DashboardState;
 use super::views::{Deleted, unreadable};
 use crate::views::released_view::ReleasedView;
-use crate::views::trusted_draft::TrustedDraft;
+use crate::views::trusted_settings::TrustedSettings;
 use crate::views::trusted_view::TrustedView;
 
 /// The routes of the calls.
@@ -100,10 +100,10 @@ async fn create(
 
 /// Parses the body of a request to create a trusted experiment.
 pub(super) fn creation(body: &[u8]) -> Result<TrustedSpecification, Refusal> {
-    let draft: TrustedDraft = serde_json::from_slice(body).map_err(|error| {
+    let settings: TrustedSettings = serde_json::from_slice(body).map_err(|error| {
         Refusal::invalid(format!("this does not describe a new trusted experiment: {error}"))
     })?;
-    draft.request().map_err(|error| Refusal::invalid(error.to_string()))
+    settings.request().map_err(|error| Refusal::invalid(error.to_string()))
 }
 
 async fn show(

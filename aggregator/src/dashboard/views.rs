@@ -41,6 +41,8 @@ pub(super) struct Listed {
 pub(super) struct ExperimentSnapshot {
     /// As `bandana experiment show --json` has it.
     experiment: ExperimentView,
+    /// Names and values of its other properties, in words.
+    details: Vec<(&'static str, String)>,
     /// As `bandana estimate --json` has them.
     estimates: EstimatesView,
     /// For each arm the posterior probability that its mean is the largest, with independent
@@ -85,8 +87,10 @@ impl ExperimentSnapshot {
         let message = status.specification.clone().unwrap_or_default();
         let specification = Specification::try_from(&message);
         let specification = specification.map_err(|error| unreadable(&error.into()))?;
+        let experiment = experiment(status)?;
         Ok(Self {
-            experiment: experiment(status)?,
+            details: experiment.details(),
+            experiment,
             probability_best: probability_best(&specification, &estimates.arms),
             estimates: estimates.into(),
             curve: curve(&specification),

@@ -15,13 +15,21 @@ use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
 use super::context_view::ContextView;
+use super::experiment_settings::ExperimentSettings;
+use super::experiment_settings::table::LearningNumbers;
 use super::measurement_view::{self, MetricView, SegmentationView};
 use super::record_view::RecordView;
 use super::table::{Side, Table, visible};
 use crate::estimates::{CentralLoss, central_loss};
 
 /// Help text on the fields.
-pub(crate) const FIELDS: &str = "\
+pub(crate) fn fields() -> String {
+    let learning: Vec<_> =
+        ExperimentSettings::LEARNING_NUMBERS.iter().map(|number| number.key).collect();
+    FIELDS.replace("LEARNING", &learning.join(", "))
+}
+
+const FIELDS: &str = "\
 Fields with --json:
   experiment_id, revision
   digest: hexadecimal
@@ -29,7 +37,7 @@ Fields with --json:
   learner: ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl, top-two or uniform
   floor_weight
   window_days, discount_per_day: what the learner forgets; both are null if it forgets nothing
-  burn_in_reports, holdout_share, reports
+  LEARNING, reports
   policy_version: a string, since some programs lose digits of such large numbers
   simulation
   epsilon, certified_epsilon: of each report, in nats
@@ -96,8 +104,8 @@ pub(crate) struct ExperimentView {
     floor_weight: f64,
     window_days: Option<u32>,
     discount_per_day: Option<f64>,
-    burn_in_reports: u32,
-    holdout_share: f64,
+    #[serde(flatten)]
+    learning: LearningNumbers,
     reports: u64,
     policy_version: String,
     simulation: bool,
@@ -236,7 +244,7 @@ impl ExperimentView {
             experiment_id: specification.experiment_id().to_string(),
             revision: specification.revision().get(),
             digest: specification.digest().to_string(),
-            state: state(status),
+            state: state(status.state()),
             learner: learner(status),
             floor_weight: status.floor_weight,
             window_days: match status.memory {
@@ -247,8 +255,7 @@ impl ExperimentView {
                 Some(Memory::DiscountPerDay(factor)) => Some(factor),
                 _ => None,
             },
-            burn_in_reports: status.burn_in_reports,
-            holdout_share: status.holdout_share,
+            learning: LearningNumbers::of(status),
             reports: status.reports,
             policy_version: status.policy_version.to_string(),
             simulation: specification.is_simulation(),
@@ -293,6 +300,11 @@ impl ExperimentView {
         format!("{} is {}, revision {}\n", self.experiment_id, self.stands(), self.revision)
     }
 
+    /// Whether the best arm may have a lower mean reward than another one.
+    pub(crate) fn has_nonlinear_estimand(&self) -> bool {
+        self.estimand == "mean_curved_reward"
+    }
+
     fn stands(&self) -> String {
         format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
     }
@@ -328,8 +340,31 @@ impl ExperimentView {
         rows
     }
 
-    /// All properties, one per line, and the arms.
-    pub(crate) fn describe(&self, columns: Option<usize>) -> String {
+    /// The rows on what the page of an experiment does not show elsewhere.
+    pub(crate) fn details(&self) -> Vec<(&'static str, String)> {
+        const ELSEWHERE: [&str; 15] = [
+            "experiment",
+            "title",
+            "hypothesis",
+            "owner",
+            "tags",
+            "links",
+            "decision",
+            "because",
+            "control",
+            "on harm",
+            "harm",
+            "state",
+            "reports",
+            "policy",
+            "users",
+        ];
+        let rows = self.rows().into_iter();
+        rows.filter(|(name, _)| !ELSEWHERE.contains(name)).collect()
+    }
+
+    /// All properties.
+    fn rows(&self) -> Vec<(&'static str, String)> {
         let RewardsView { kind, low, high, out_of_range, default } = &self.rewards;
         let mechanism = match (self.curvature, self.symbols) {
             (Some(curvature), _) => format!("{}, curvature {curvature}", self.mechanism),
@@ -341,10 +376,6 @@ impl ExperimentView {
             (_, Some(factor)) => format!("discount of {factor} per day"),
             _ => "everything".to_owned(),
         };
-        let burn_in = match self.burn_in_reports {
-            0 => "none".to_owned(),
-            reports => format!("{reports} reports for each arm"),
-        };
         let mut rows = vec![
             ("experiment", self.experiment_id.clone()),
             ("state", self.stands()),
@@ -354,8 +385,9 @@ impl ExperimentView {
             ("reports", self.reports.to_string()),
             ("learner", format!("{}, floor weight {}", self.learner, self.floor_weight)),
             ("memory", memory),
-            ("burn-in", burn_in),
-            ("holdout", format!("{} of the traffic", self.holdout_share)),
+        ];
+        rows.extend(self.learning.rows());
+        rows.extend([
             ("epsilon", format!("{} nats for each report", self.epsilon)),
             ("certified epsilon", format!("{} nats", self.certified_epsilon)),
             ("rewards", format!("{kind}, {low} to {high}, out of range: {out_of_range}")),
@@ -365,7 +397,7 @@ impl ExperimentView {
             ("attribution window", format!("{} s", self.attribution_window_seconds)),
             ("release delay", format!("up to {} s more", self.release_delay_seconds_max)),
             ("policy", self.policy_version.clone()),
-        ];
+        ]);
         rows.extend(self.participation());
         rows.extend(measurement_view::rows(&self.segmentations, &self.metrics));
         rows.extend(self.private_context.as_ref().map(ContextView::row));
@@ -380,6 +412,12 @@ impl ExperimentView {
         if self.signatures.is_empty() {
             rows.push(("signed", "by nobody".to_owned()));
         }
+        rows
+    }
+
+    /// All properties, one per line, and the arms.
+    pub(crate) fn describe(&self, columns: Option<usize>) -> String {
+        let rows = self.rows();
         let lines = rows.iter().map(|(name, value)| format!("{name:<20}{value}\n"));
         let mut table = Table::new([("arm", Side::Right), ("label", Side::Left), ("", Side::Left)]);
         for ArmView { arm, label, retired } in &self.arms {
@@ -400,8 +438,9 @@ pub(crate) fn estimand_in_words(estimand: &str) -> &'static str {
     }
 }
 
-pub(crate) fn state(status: &ExperimentStatus) -> &'static str {
-    match status.state() {
+/// The name of a state.
+pub(super) fn state(state: ExperimentState) -> &'static str {
+    match state {
         ExperimentState::Draft => "draft",
         ExperimentState::Running => "running",
         ExperimentState::Paused => "paused",

@@ -1,6 +1,6 @@
 //! Views: operators' input and output about experiments, as JSON, tables and words.
 //!
-//! The command line and the dashboard accept the same drafts and show the same fields.
+//! The command line and the dashboard accept the same settings and show the same fields.
 
 pub(crate) mod alarm_view;
 mod arm_estimate_view;
@@ -9,9 +9,8 @@ pub(crate) mod columns;
 mod context_view;
 pub(crate) mod data_set_view;
 pub(crate) mod date;
-pub(crate) mod draft;
-pub(crate) mod draft_values;
 pub(crate) mod estimates_view;
+pub(crate) mod experiment_settings;
 pub(crate) mod experiment_view;
 pub(crate) mod failure;
 mod lead_view;
@@ -24,6 +23,6 @@ mod sentence;
 pub(crate) mod summary_view;
 pub(crate) mod table;
 pub(crate) mod tallies_view;
-pub(crate) mod trusted_draft;
+pub(crate) mod trusted_settings;
 pub(crate) mod trusted_view;
 pub(crate) mod vectors_file;

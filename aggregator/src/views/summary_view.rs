@@ -39,7 +39,7 @@ impl From<&ExperimentStatus> for SummaryView {
         let record = status.record.clone().unwrap_or_default();
         Self {
             experiment_id: specification.experiment_id,
-            state: state(status),
+            state: state(status.state()),
             archived: status.archived,
             revision: specification.revision,
             arms_in_play: status.arms_in_play,

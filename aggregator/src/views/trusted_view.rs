@@ -4,11 +4,10 @@ use anyhow::Context as _;
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
-use bandana_shared::wire::v1::{
-    AdacGope, AdacOful, AdacUcb, ExperimentState, LazyRelease, TrustedStatus,
-};
+use bandana_shared::wire::v1::{AdacGope, AdacOful, AdacUcb, LazyRelease, TrustedStatus};
 use serde::Serialize;
 
+use super::experiment_view::state;
 use super::table::{Side, Table};
 
 /// Help text on the fields.
@@ -105,7 +104,7 @@ impl TrustedView {
         };
         let view = Self {
             experiment_id: specification.experiment_id,
-            state: state(status),
+            state: state(status.state()),
             rewards_are_disclosed: specification.rewards_are_disclosed,
             rho: specification.rho,
             one_person: group_costs(specification.rho),
@@ -235,16 +234,6 @@ pub(crate) fn list(experiments: &[TrustedView], columns: Option<usize>) -> Strin
 fn numbers(vector: &[f64]) -> String {
     let texts: Vec<_> = vector.iter().map(ToString::to_string).collect();
     texts.join(", ")
-}
-
-fn state(status: &TrustedStatus) -> &'static str {
-    match status.state() {
-        ExperimentState::Draft => "draft",
-        ExperimentState::Running => "running",
-        ExperimentState::Paused => "paused",
-        ExperimentState::Stopped => "stopped",
-        ExperimentState::Unspecified => "unknown",
-    }
 }
 
 #[cfg(test)]

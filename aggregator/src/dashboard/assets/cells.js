@@ -87,14 +87,3 @@ export function harms({ metrics = [] }) {
       arm.weight > 0 ? " does harm, and keeps its traffic, since all in play do harm" : " does harm and gets no traffic",
       `: ${metric.name} is ${estimate(arm.estimate)}${limited(metric)}.`)));
 }
-
-/** What an experiment measures, as rows of its details. */
-export function measured({ segmentations = [], metrics = [], holdout_group: holdout = 0, private_context: context }) {
-  return [
-    ...segmentations.map(({ name, values }) => ["Segments", `by ${name}: ${values.map(visible).join(", ")}`]),
-    ...metrics.map((metric) => ["Metric",
-      `${metric.name}, ${plain(metric.low)} to ${plain(metric.high)}, of a share of ${plain(metric.share)}${limited(metric)}`]),
-    ...(holdout > 0 ? [["Held out", `${percent(holdout)} of the installations, which get all arms evenly`]] : []),
-    ...(context ? [["Private context", `research: arms by ${context.features.map(({ name }) => name).join(", ")} on the device; a share of ${plain(context.exploration_share)} of the assignments explores and reports. Arms and estimates here are of those. For scores, use bandana estimate`]] : []),
-  ];
-}

@@ -64,7 +64,7 @@ export async function experiment(context, id) {
     parts.cells.show(moment);
     harm.replaceChildren(...harms(estimates), ...earned(estimates));
     parts.privacy.show(moment, parts.arms.share());
-    parts.about.show(now);
+    parts.about.show(moment.details);
     parts.record.show(now);
     look();
     const words = inWords(estimates);

@@ -22,3 +22,25 @@ export function check(id, label, attributes = {}) {
   const input = element("input", { type: "checkbox", id, name: id, ...attributes });
   return { input, row: element("div", { class: "field check" }, input, element("label", { for: id }, label)) };
 }
+
+/** The input of a setting that the server lists. */
+export function asked({ key, kind, attributes, options }) {
+  if (kind === "choice") return choice(key, options);
+  const pairs = attributes.split(" ").filter(Boolean).map((text) => text.split("="));
+  const all = { id: key, ...Object.fromEntries(pairs.map(([name, value = true]) => [name, value])) };
+  if (kind === "number") return number(all);
+  return element(kind === "lines" ? "textarea" : "input", { autocomplete: "off", spellcheck: "false", ...all });
+}
+
+/** What was put in, as a file of settings has it; undefined for nothing. */
+export function read({ kind }, input) {
+  const text = input.value.trim();
+  if (kind === "lines") return lines(input);
+  if (kind === "list") return lines(input, ";");
+  if (input.disabled || text === "") return undefined;
+  if (kind === "number") return Number(text);
+  return kind === "choice" && ["true", "false"].includes(text) ? text === "true" : text;
+}
+
+/** The items of a list that are not empty. */
+export const lines = (input, between = "\n") => input.value.split(between).map((item) => item.trim()).filter(Boolean);

@@ -8,9 +8,9 @@ import { count, percent, plain } from "./text.js";
 /** Quiet time after a key, in milliseconds, before users are counted anew. */
 const QUIET = 300;
 
-/** The question, which sets `epsilon`, and what asks again how many users it takes. `arms` tells
-    how many arms there are. */
-export function presets(epsilon, arms, signal) {
+/** The question, which sets `epsilon` in its `row`, and what asks again how many users it takes.
+    `arms` tells how many arms there are. */
+export function presets(epsilon, row, arms, signal) {
   const gap = number({ id: "gap", min: "0.1", max: "100", value: "5" });
   const list = element("div", { class: "presets", role: "radiogroup", "aria-label": "How private" });
   let waiting = null;
@@ -46,7 +46,7 @@ export function presets(epsilon, arms, signal) {
   gap.addEventListener("input", ask);
   const parts = [list,
     field("A difference worth finding, in percent", gap, "Between the best arm and the next, as a share of the range of a reaction. The users above are until a verdict with 95% confidence, in 9 of 10 experiments with even traffic: the learner uniform, or top-two for as few users as possible. ldp-ts earns rewards instead, and seldom gives a verdict"),
-    field("Epsilon", epsilon, "The same as a number, in nats for each report. A smaller one is more private, and takes more users. Apps refuse more than they accept.")];
+    row];
   return { parts, ask };
 }
 

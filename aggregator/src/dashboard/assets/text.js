@@ -43,17 +43,6 @@ export const date = (day) => new Date(day * 86_400_000).toISOString().slice(0, 1
 export const time = (seconds) =>
   `${new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
-/** So many seconds. */
-export function duration(seconds) {
-  for (const [unit, name] of [[86_400, "day"], [3600, "hour"], [60, "minute"]]) {
-    if (seconds >= unit && seconds % unit === 0) {
-      const number = seconds / unit;
-      return `${count(number)} ${name}${number === 1 ? "" : "s"}`;
-    }
-  }
-  return `${count(seconds)} s`;
-}
-
 /** Text of others, without what is not seen or would change how the rest is shown. */
 export const visible = (text) =>
   text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);

@@ -26,7 +26,7 @@ devices";
 /// underscores.
 #[derive(Debug, Args, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TrustedDraft {
+pub(crate) struct TrustedSettings {
     /// Id: 1 to 64 of a-z, 0-9, ".", "_", "-".
     #[arg(value_name = "ID")]
     experiment_id: String,
@@ -103,7 +103,7 @@ impl Name {
     }
 }
 
-impl TrustedDraft {
+impl TrustedSettings {
     /// The specification to request.
     pub(crate) fn request(self) -> Result<TrustedSpecification, Failure> {
         if !self.rewards_are_disclosed {
@@ -168,8 +168,9 @@ mod tests {
     use super::*;
 
     fn request(json: &str) -> Result<TrustedSpecification, String> {
-        let draft: TrustedDraft = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        draft.request().map_err(|error| error.to_string())
+        let settings: TrustedSettings =
+            serde_json::from_str(json).map_err(|error| error.to_string())?;
+        settings.request().map_err(|error| error.to_string())
     }
 
     #[test]

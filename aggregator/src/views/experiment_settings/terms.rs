@@ -9,7 +9,7 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::estimate::manipulation_gain;
 use bandana_shared::wire::v1::{ArmCost, ArmPrior};
 
-use super::Draft;
+use super::ExperimentSettings;
 use crate::labels;
 use crate::views::columns::as_it_was;
 use crate::views::failure::Failure;
@@ -28,8 +28,8 @@ struct Known {
     worth: f64,
 }
 
-impl Draft {
-    /// The draft with the priors in a file, and the labels in it that are not those of arms here.
+impl ExperimentSettings {
+    /// The settings with the priors in a file, and the labels in it that are not those of arms here.
     pub(crate) fn with_prior(mut self, path: &Path) -> anyhow::Result<(Self, Vec<String>)> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("can't read {}", path.display()))?;
@@ -214,12 +214,12 @@ mod tests {
 
     #[test]
     fn terms_name_arms_by_their_labels() {
-        let draft: Draft = toml::from_str(
+        let settings: ExperimentSettings = toml::from_str(
             "experiment_id = \"a\"\nepsilon = 1\narms = [\"x\", \"a=b\"]\narm_costs = [\"a=b=0.1\"]\n\
              attribution_window_seconds = 60\npriors = [\"x=0.2:100\"]\nprior_discount = 0.25\n",
         )
         .unwrap();
-        let request = draft.request(false).unwrap();
+        let request = settings.request(false).unwrap();
         assert_eq!(request.arm_costs, [ArmCost { arm: 1, cost: 0.1 }]);
         assert_eq!(request.priors, [ArmPrior { arm: 0, mean: 0.2, worth: 100.0 }]);
         assert!((request.prior_discount - 0.25).abs() < 1e-12);
@@ -231,8 +231,8 @@ mod tests {
             let text = format!(
                 "experiment_id = \"a\"\nepsilon = 1\narms = [\"x\"]\nattribution_window_seconds = 60\n{field}\n"
             );
-            let draft: Draft = toml::from_str(&text).unwrap();
-            let error = draft.request(false).unwrap_err().to_string();
+            let settings: ExperimentSettings = toml::from_str(&text).unwrap();
+            let error = settings.request(false).unwrap_err().to_string();
             assert!(error.contains(complaint), "{error}");
         }
     }

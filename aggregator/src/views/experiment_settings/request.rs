@@ -9,8 +9,8 @@ use bandana_shared::refusals::{self, ARM_LABEL};
 use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::{self, CreateExperimentRequest, specification};
 
-use super::Draft;
-use crate::views::draft_values::{Goal, Mechanism, OutOfRange, RewardKind};
+use super::ExperimentSettings;
+use super::values::{Goal, Mechanism, OutOfRange, RewardKind};
 use crate::views::failure::Failure;
 
 /// Release delay of an experiment on real users, in seconds, unless another one is asked for.
@@ -19,14 +19,14 @@ const RELEASE_DELAY: u32 = 3600;
 /// Share of the assignments that explore with a private context, unless another one is asked for.
 const EXPLORATION: f64 = 0.2;
 
-impl Draft {
+impl ExperimentSettings {
     /// The request to create the experiment. The server checks the values.
     pub(crate) fn request(
         self,
         accept_nonlinear_estimand: bool,
     ) -> Result<CreateExperimentRequest, Failure> {
-        let draft = if self.refusals == Some(true) { self.about_refusals()? } else { self };
-        draft.checked_request(accept_nonlinear_estimand)
+        let settings = if self.refusals == Some(true) { self.about_refusals()? } else { self };
+        settings.checked_request(accept_nonlinear_estimand)
     }
 
     /// The settings of an experiment about refusals.
@@ -53,17 +53,21 @@ impl Draft {
         accept_nonlinear_estimand: bool,
     ) -> Result<CreateExperimentRequest, Failure> {
         self.check_complete()?;
-        if let (Some(warning), false) = (self.warning(), accept_nonlinear_estimand) {
-            return Err(Failure::Refused(format!(
-                "{warning}. Use the linear mechanism, or add --accept-nonlinear-estimand if that \
-                 is what you want"
-            )));
-        }
         let kind = self.kind()?;
         let mechanism = self.mechanism(kind)?;
-        let (memory, participation) = (self.memory()?, self.participation()?);
+        let participation = self.participation()?;
         let private_context = self.private_context()?;
-        let (priors, arm_costs) = (self.priors()?, self.costs()?);
+        let mut request = CreateExperimentRequest {
+            learner: self.learner(kind)?.to_wire().into(),
+            floor_weight: self.floor_weight.unwrap_or(0.0),
+            accept_nonlinear_estimand,
+            memory: self.memory()?,
+            priors: self.priors()?,
+            prior_discount: self.prior_discount.unwrap_or(0.0),
+            arm_costs: self.costs()?,
+            ..Default::default()
+        };
+        self.set_learning_numbers(&mut request);
         let refused = |error: CellsError| Failure::Refused(error.to_string());
         let segmentations = self.segments.iter().map(|text| text.parse::<Segmentation>()).collect();
         let segmentations: Vec<Segmentation> = Result::map_err(segmentations, refused)?;
@@ -79,7 +83,6 @@ impl Draft {
         }
         let (reward_low, out_of_range) = (self.reward_low.unwrap_or(0.0), self.beyond_range(kind));
         let last = self.categories.map_or(1.0, |categories| f64::from(categories) - 1.0);
-        let learner = self.learner(kind)?;
         let is_simulation = self.simulation.unwrap_or(false);
         let release_delay_seconds_max =
             self.release_delay_seconds_max.unwrap_or(if is_simulation { 0 } else { RELEASE_DELAY });
@@ -106,19 +109,8 @@ impl Draft {
             private_context,
             ..participation
         };
-        Ok(CreateExperimentRequest {
-            specification: Some(specification),
-            learner: learner.to_wire().into(),
-            floor_weight: self.floor_weight.unwrap_or(0.0),
-            accept_nonlinear_estimand,
-            draft: false,
-            memory,
-            burn_in_reports: self.burn_in_reports.unwrap_or(0),
-            holdout_share: self.holdout_share.unwrap_or(0.0),
-            priors,
-            prior_discount: self.prior_discount.unwrap_or(0.0),
-            arm_costs,
-        })
+        request.specification = Some(specification);
+        Ok(request)
     }
 
     /// What a device does with rewards out of range.
@@ -151,10 +143,6 @@ impl Draft {
                 Err(Failure::Refused("a goal picks a learner; leave one of the two out".into()))
             }
             (None, None, _) if self.private_features.is_some() => Ok(Learner::Uniform),
-            (None, Some(Goal::Decide), RewardKind::Categorical) => Err(Failure::Refused(
-                "categories have no order, so none of their arms is the best; leave the goal out"
-                    .into(),
-            )),
             (None, None | Some(Goal::Earn), RewardKind::Categorical) => Ok(Learner::Uniform),
             (Some(learner), None, _) => Ok(learner),
             (None, goal, _) => Ok(goal.unwrap_or_default().learner()),

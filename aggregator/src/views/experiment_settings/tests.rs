@@ -3,10 +3,9 @@
 use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::{self, specification};
 
-use super::Draft;
-use crate::views::failure::Failure;
+use super::ExperimentSettings;
 
-fn draft(text: &str) -> Draft {
+fn settings(text: &str) -> ExperimentSettings {
     toml::from_str(text).unwrap()
 }
 
@@ -15,7 +14,7 @@ const COMPLETE: &str = "experiment_id = \"a\"\nepsilon = 1\narms = [\"x\", \"y\"
 
 #[test]
 fn defaults_make_a_binary_linear_experiment() {
-    let request = draft(COMPLETE).request(false).unwrap();
+    let request = settings(COMPLETE).request(false).unwrap();
     assert_eq!((request.learner(), request.floor_weight), (v1::Learner::LdpTs, 0.0));
     let specification = request.specification.unwrap();
     assert_eq!(specification.reward_kind(), v1::RewardKind::Binary);
@@ -28,7 +27,7 @@ fn defaults_make_a_binary_linear_experiment() {
 fn rewards_of_a_range_are_clamped_unless_the_draft_says_otherwise() {
     let treatment = |more: &str| {
         let text = format!("{COMPLETE}reward_kind = \"bounded\"\nreward_high = 100\n{more}");
-        draft(&text).request(false).unwrap().specification.unwrap().out_of_range()
+        settings(&text).request(false).unwrap().specification.unwrap().out_of_range()
     };
     assert_eq!(treatment(""), v1::OutOfRange::Clamp);
     assert_eq!(treatment("out_of_range = \"refuse\""), v1::OutOfRange::Refuse);
@@ -36,8 +35,8 @@ fn rewards_of_a_range_are_clamped_unless_the_draft_says_otherwise() {
 
 #[test]
 fn flags_count_more_than_the_file() {
-    let flags = draft("epsilon = 2.0\narms = [\"z\"]\nsimulation = true");
-    let request = flags.over(draft(COMPLETE)).request(false).unwrap();
+    let flags = settings("epsilon = 2.0\narms = [\"z\"]\nsimulation = true");
+    let request = flags.over(settings(COMPLETE)).request(false).unwrap();
     let specification = request.specification.unwrap();
     assert_eq!((specification.epsilon, specification.simulation), (2.0, true));
     assert_eq!(specification.arms.len(), 1);
@@ -47,28 +46,18 @@ fn flags_count_more_than_the_file() {
 
 #[test]
 fn all_that_is_missing_is_named() {
-    let message = Draft::default().request(false).unwrap_err().to_string();
+    let message = ExperimentSettings::default().request(false).unwrap_err().to_string();
     for name in ["ID", "--epsilon", "--arm ", "--attribution-window-seconds"] {
         assert!(message.contains(name), "{message}");
     }
-    let simulation = draft("experiment_id = \"a\"\nepsilon = 1\narms = [\"x\"]\nsimulation = true");
+    let simulation =
+        settings("experiment_id = \"a\"\nepsilon = 1\narms = [\"x\"]\nsimulation = true");
     assert!(simulation.request(false).is_ok());
 }
 
 #[test]
-fn nonlinear_estimands_are_accepted_or_refused() {
-    let nonlinear = "reward_kind = \"bounded\"\nmechanism = \"exponential\"\n";
-    let refused = draft(&format!("{COMPLETE}{nonlinear}")).request(false).unwrap_err();
-    assert!(matches!(&refused, Failure::Refused(why) if why.contains("mean of g(reward)")));
-    assert!(refused.to_string().contains("--accept-nonlinear-estimand"));
-    assert!(draft(&format!("{COMPLETE}{nonlinear}")).request(true).is_ok());
-    // Binary rewards have a linear estimand with any curve.
-    assert!(draft(&format!("{COMPLETE}mechanism = \"exponential\"")).request(false).is_ok());
-}
-
-#[test]
 fn the_curvature_belongs_to_the_quadratic_mechanism() {
-    let of = |text: &str| draft(&format!("{COMPLETE}{text}")).request(false);
+    let of = |text: &str| settings(&format!("{COMPLETE}{text}")).request(false);
     assert!(of("mechanism = \"quadratic\"").unwrap_err().to_string().contains("--curvature"));
     assert!(of("curvature = 0.5").is_err());
     assert!(of("mechanism = \"quadratic\"\ncurvature = 1.5").is_err());
@@ -80,7 +69,7 @@ fn the_curvature_belongs_to_the_quadratic_mechanism() {
 
 #[test]
 fn levels_and_categories_make_k_ary_experiments() {
-    let of = |text: &str| draft(&format!("{COMPLETE}{text}")).request(false);
+    let of = |text: &str| settings(&format!("{COMPLETE}{text}")).request(false);
     let symbols = |symbols| {
         let message = v1::RandomizedResponse { symbols };
         Some(specification::Mechanism::RandomizedResponse(message))
@@ -109,34 +98,34 @@ fn levels_and_categories_make_k_ary_experiments() {
 #[test]
 fn a_window_replaces_a_discount_of_the_file_and_not_its_own() {
     let days = Some(Memory::WindowDays(7));
-    let file = || draft(&format!("{COMPLETE}discount_per_day = 0.9"));
+    let file = || settings(&format!("{COMPLETE}discount_per_day = 0.9"));
     assert_eq!(file().request(false).unwrap().memory, Some(Memory::DiscountPerDay(0.9)));
-    let over = draft("window_days = 7").over(file());
+    let over = settings("window_days = 7").over(file());
     assert_eq!(over.request(false).unwrap().memory, days);
-    let both = draft(&format!("{COMPLETE}discount_per_day = 0.9\nwindow_days = 7"));
+    let both = settings(&format!("{COMPLETE}discount_per_day = 0.9\nwindow_days = 7"));
     assert!(both.request(false).is_err());
 }
 
 #[test]
 fn a_goal_stands_for_a_learner() {
-    let of = |text: &str| draft(&format!("{COMPLETE}{text}"));
-    let learner = |draft: Draft| draft.request(false).map(|request| request.learner());
+    let of = |text: &str| settings(&format!("{COMPLETE}{text}"));
+    let learner =
+        |settings: ExperimentSettings| settings.request(false).map(|request| request.learner());
     assert_eq!(learner(of("goal = \"decide\"")).unwrap(), v1::Learner::TopTwo);
     assert_eq!(learner(of("goal = \"earn\"")).unwrap(), v1::Learner::LdpTs);
     let both = learner(of("goal = \"decide\"\nlearner = \"uniform\"")).unwrap_err();
     assert!(both.to_string().contains("leave one of the two out"), "{both}");
-    assert!(learner(of("goal = \"decide\"\ncategories = 5")).is_err());
     assert_eq!(learner(of("goal = \"earn\"\ncategories = 5")).unwrap(), v1::Learner::Uniform);
     // A flag replaces the other setting of the file too.
-    let over = draft("goal = \"decide\"").over(of("learner = \"uniform\""));
+    let over = settings("goal = \"decide\"").over(of("learner = \"uniform\""));
     assert_eq!(learner(over).unwrap(), v1::Learner::TopTwo);
-    let over = draft("learner = \"uniform\"").over(of("goal = \"decide\""));
+    let over = settings("learner = \"uniform\"").over(of("goal = \"decide\""));
     assert_eq!(learner(over).unwrap(), v1::Learner::Uniform);
 }
 
 #[test]
 fn private_features_make_a_private_context_with_arms_drawn_anew() {
-    let of = |text: &str| draft(&format!("{COMPLETE}{text}")).request(false);
+    let of = |text: &str| settings(&format!("{COMPLETE}{text}")).request(false);
     let request = of("private_features = \"weekend=0.29, returning\"").unwrap();
     assert_eq!(request.learner(), v1::Learner::Uniform);
     let specification = request.specification.unwrap();
@@ -167,6 +156,6 @@ fn private_features_make_a_private_context_with_arms_drawn_anew() {
 
 #[test]
 fn unknown_keys_are_refused() {
-    let error = toml::from_str::<Draft>("epsilom = 1").unwrap_err().to_string();
+    let error = toml::from_str::<ExperimentSettings>("epsilom = 1").unwrap_err().to_string();
     assert!(error.contains("epsilom") && error.contains("`epsilon`"), "{error}");
 }
