@@ -1,6 +1,6 @@
 //! Consent to an irreversible command: a prompt, or the flag `--yes`.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, IsTerminal as _, Write, stderr, stdin};
 
 use anyhow::{bail, ensure};
 
@@ -13,6 +13,13 @@ pub(super) struct Prompt {
     pub undone: &'static str,
     /// The condition under which `--yes` is appropriate; completes "if".
     pub unasked: &'static str,
+}
+
+impl Prompt {
+    /// Asks on the terminal, unless `yes` has it.
+    pub(super) fn confirmed(self, yes: bool) -> anyhow::Result<()> {
+        Consent::new(self, yes, stdin().is_terminal())?.obtain(stdin().lock(), stderr())
+    }
 }
 
 /// The source of the consent.

@@ -1,7 +1,6 @@
 //! `bandana experiment`.
 
 use std::borrow::Cow;
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use bandana_shared::identity::ExperimentId;
@@ -15,14 +14,14 @@ use serde::Serialize;
 use tonic::{Response, Status};
 
 use super::connection::{Client, Connection, block_on, experiment_id};
-use super::consent::{Consent, Prompt};
+use super::consent::Prompt;
 use super::export::{Export, export};
 use super::record::{Record, record};
 use super::{say, say_json, verdict, warn};
 use crate::api::NONLINEAR;
 use crate::labels;
 use crate::views::experiment_settings::ExperimentSettings;
-use crate::views::experiment_view::{ExperimentView, fields};
+use crate::views::experiment_view::{Deleted, ExperimentView, fields};
 use crate::views::failure::Failure;
 use crate::views::summary_view::{self, SummaryView};
 use crate::views::table::terminal_columns;
@@ -185,6 +184,13 @@ pub(super) struct Create {
     reach: ConnectionArgs,
 }
 
+/// Makes a call that takes an experiment's name, and prints the resulting state.
+macro_rules! step {
+    ($named:ident, $call:ident) => {
+        $named.changed(async |mut client, name| client.$call(name).await)
+    };
+}
+
 pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
     match experiment {
         Experiment::Create(wanted) => block_on(create(*wanted)),
@@ -194,34 +200,17 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
                 change(&named, async |mut client, name| client.get_experiment_status(name).await)?;
             named.reach.print(&view, |view| view.describe(terminal_columns()))
         }
-        Experiment::Start(named) => {
-            let started = async |mut client: Client, name| client.start_experiment(name).await;
-            named.changed(started)
-        }
-        Experiment::Pause(named) => {
-            let paused = async |mut client: Client, name| client.pause_experiment(name).await;
-            named.changed(paused)
-        }
-        Experiment::Resume(named) => {
-            let resumed = async |mut client: Client, name| client.resume_experiment(name).await;
-            named.changed(resumed)
-        }
+        Experiment::Start(named) => step!(named, start_experiment),
+        Experiment::Pause(named) => step!(named, pause_experiment),
+        Experiment::Resume(named) => step!(named, resume_experiment),
         Experiment::Stop { named, yes } => {
-            let consent = Consent::new(STOP, yes, std::io::stdin().is_terminal())?;
-            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
-            named.changed(async |mut client, name| client.stop_experiment(name).await)
+            STOP.confirmed(yes)?;
+            step!(named, stop_experiment)
         }
-        Experiment::Archive(named) => {
-            let archived = async |mut client: Client, name| client.archive_experiment(name).await;
-            named.changed(archived)
-        }
-        Experiment::Unarchive(named) => {
-            let shown = async |mut client: Client, name| client.unarchive_experiment(name).await;
-            named.changed(shown)
-        }
+        Experiment::Archive(named) => step!(named, archive_experiment),
+        Experiment::Unarchive(named) => step!(named, unarchive_experiment),
         Experiment::Delete { named, yes } => {
-            let consent = Consent::new(DELETE, yes, std::io::stdin().is_terminal())?;
-            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+            DELETE.confirmed(yes)?;
             block_on(delete(&named))
         }
         Experiment::AddArm { named, label } => named.changed(async |mut client, name| {
@@ -299,16 +288,10 @@ impl ExperimentArgs {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Deleted {
-    experiment_id: String,
-    deleted: bool,
-}
-
 impl ConnectionArgs {
     /// Prints that an experiment was deleted.
     pub(super) fn deleted(&self, id: &ExperimentId) -> anyhow::Result<()> {
-        let view = Deleted { experiment_id: id.to_string(), deleted: true };
+        let view = Deleted::new(id.to_string());
         self.print(&view, |_| format!("{id} is deleted\n"))
     }
 

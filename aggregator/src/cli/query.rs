@@ -1,7 +1,5 @@
 //! `bandana query`.
 
-use std::io::IsTerminal as _;
-
 use bandana_shared::wire::v1::{
     self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
     ListDebitsRequest, OpenSessionRequest, WithdrawDataSetRequest, ask_request, choice,
@@ -11,7 +9,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
-use super::consent::{Consent, Prompt};
+use super::consent::Prompt;
 use super::mean::Mean;
 use super::query_plan::{Plan, PlanChoice};
 use super::query_view::{AnswerView, DebitsView, SessionAnswerView, SessionView};
@@ -348,8 +346,7 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
     match query {
         Query::Register(register) => register.tell(),
         Query::Withdraw(Withdraw { name, yes, server }) => {
-            let consent = Consent::new(WITHDRAW, yes, std::io::stdin().is_terminal())?;
-            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+            WITHDRAW.confirmed(yes)?;
             let request = WithdrawDataSetRequest { name };
             let call = async |mut curator: Curator| curator.withdraw_data_set(request).await;
             let view = DataSetsView { data_sets: vec![server.call(call)?.into()] };

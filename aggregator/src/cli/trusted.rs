@@ -1,7 +1,5 @@
 //! `bandana trusted`.
 
-use std::io::IsTerminal as _;
-
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::{
     ExperimentView as Extent, ListTrustedExperimentsRequest, TrustedExperimentName, TrustedStatus,
@@ -11,7 +9,7 @@ use serde::Serialize;
 use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on, experiment_id};
-use super::consent::{Consent, Prompt};
+use super::consent::Prompt;
 use super::experiment::{ConnectionArgs, DELETE, ExperimentArgs};
 use super::export_file::ExportFile;
 use crate::operator_client::TrustedClient;
@@ -136,8 +134,7 @@ pub(super) fn run(trusted: Trusted) -> anyhow::Result<()> {
             changed(&named, async |mut client, name| client.resume_trusted_experiment(name).await)
         }
         Trusted::Stop { named, yes } => {
-            let consent = Consent::new(STOP, yes, std::io::stdin().is_terminal())?;
-            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+            STOP.confirmed(yes)?;
             changed(&named, async |mut client, name| client.stop_trusted_experiment(name).await)
         }
         Trusted::Archive(named) => {
@@ -147,8 +144,7 @@ pub(super) fn run(trusted: Trusted) -> anyhow::Result<()> {
             client.unarchive_trusted_experiment(name).await
         }),
         Trusted::Delete { named, yes } => {
-            let consent = Consent::new(DELETE, yes, std::io::stdin().is_terminal())?;
-            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+            DELETE.confirmed(yes)?;
             delete(&named)
         }
         Trusted::Released(named) => {

@@ -22,9 +22,10 @@ use super::presets;
 use super::refusal::{JSON, Refusal};
 use super::requests::{call, creation, estimates, parameter, read, writing};
 use super::state::DashboardState;
-use super::views::{Deleted, Listed, experiment};
+use super::views::{Listed, experiment};
 use super::watching::{lines, moment, moments};
 use crate::views::audit_view::AuditView;
+use crate::views::experiment_view::Deleted;
 
 pub(super) type Answer = Result<Response, Refusal>;
 
@@ -225,5 +226,5 @@ async fn delete(
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id: experiment_id.clone() });
     dashboard_state.service()?.delete_experiment(name).await?;
-    json(&Deleted { experiment_id, deleted: true })
+    json(&Deleted::new(experiment_id))
 }

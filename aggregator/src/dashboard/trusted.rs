@@ -18,7 +18,8 @@ use super::api::{Answer, json, step};
 use super::refusal::Refusal;
 use super::requests::{call, parameter, read};
 use super::state::DashboardState;
-use super::views::{Deleted, unreadable};
+use super::views::unreadable;
+use crate::views::experiment_view::Deleted;
 use crate::views::released_view::ReleasedView;
 use crate::views::trusted_settings::TrustedSettings;
 use crate::views::trusted_view::TrustedView;
@@ -127,5 +128,5 @@ async fn delete(
 ) -> Answer {
     let name = call(&caller, TrustedExperimentName { experiment_id: experiment_id.clone() });
     dashboard_state.trusted()?.delete_trusted_experiment(name).await?;
-    json(&Deleted { experiment_id, deleted: true })
+    json(&Deleted::new(experiment_id))
 }

@@ -18,13 +18,6 @@ use crate::views::estimates_view::EstimatesView;
 use crate::views::experiment_view::ExperimentView;
 use crate::views::summary_view::SummaryView;
 
-/// As `bandana experiment delete --json`.
-#[derive(Debug, Serialize)]
-pub(super) struct Deleted {
-    pub(super) experiment_id: String,
-    pub(super) deleted: bool,
-}
-
 /// Number of intervals in a drawn curve.
 const CURVE_STEPS: u32 = 32;
 

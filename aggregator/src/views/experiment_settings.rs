@@ -15,9 +15,7 @@ use bandana_shared::wire::v1::CreateExperimentRequest;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::seconds::{deserialize, seconds};
-use table::{
-    FormField, LearningNumber, Over as _, choice, learning, lines, list, number, settings, text,
-};
+use table::{LearningNumber, Over as _, choice, learning, lines, list, number, settings, text};
 use values::{Goal, LEARNERS, MECHANISMS, Mechanism, OutOfRange, REWARD_KINDS, RewardKind};
 
 settings! {

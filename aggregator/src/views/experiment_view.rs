@@ -12,11 +12,12 @@ use bandana_shared::wire::WireError;
 use bandana_shared::wire::v1::experiment_status::Memory;
 use bandana_shared::wire::v1::{self, ExperimentState, ExperimentStatus};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::alarm_view::{self, AlarmView};
 use super::context_view::ContextView;
 use super::experiment_settings::ExperimentSettings;
-use super::experiment_settings::table::LearningNumbers;
+use super::experiment_settings::table::{learning_numbers, learning_rows};
 use super::measurement_view::{self, MetricView, SegmentationView};
 use super::record_view::RecordView;
 use super::table::{Side, Table, visible};
@@ -105,7 +106,7 @@ pub(crate) struct ExperimentView {
     window_days: Option<u32>,
     discount_per_day: Option<f64>,
     #[serde(flatten)]
-    learning: LearningNumbers,
+    learning: Map<String, Value>,
     reports: u64,
     policy_version: String,
     simulation: bool,
@@ -223,6 +224,19 @@ struct SignatureView {
     expires: String,
 }
 
+/// Stable JSON form of an experiment that was deleted.
+#[derive(Debug, Serialize)]
+pub(crate) struct Deleted {
+    experiment_id: String,
+    deleted: bool,
+}
+
+impl Deleted {
+    pub(crate) fn new(experiment_id: String) -> Self {
+        Self { experiment_id, deleted: true }
+    }
+}
+
 impl ExperimentView {
     /// Converts a server's message.
     pub(crate) fn new(status: &ExperimentStatus) -> anyhow::Result<Self> {
@@ -255,7 +269,7 @@ impl ExperimentView {
                 Some(Memory::DiscountPerDay(factor)) => Some(factor),
                 _ => None,
             },
-            learning: LearningNumbers::of(status),
+            learning: learning_numbers(status),
             reports: status.reports,
             policy_version: status.policy_version.to_string(),
             simulation: specification.is_simulation(),
@@ -386,7 +400,7 @@ impl ExperimentView {
             ("learner", format!("{}, floor weight {}", self.learner, self.floor_weight)),
             ("memory", memory),
         ];
-        rows.extend(self.learning.rows());
+        rows.extend(learning_rows(&self.learning));
         rows.extend([
             ("epsilon", format!("{} nats for each report", self.epsilon)),
             ("certified epsilon", format!("{} nats", self.certified_epsilon)),

@@ -1,10 +1,8 @@
 //! The table of an experiment's settings: a row declares what the rest follows from.
 
-use std::fmt;
-
 use bandana_shared::wire::v1::ExperimentStatus;
 use clap::Command;
-use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
 
 /// Declares the settings, by the headings of the help. A row is a field of the struct. From it follow the
 /// flag, with the documentation, and the key in a file. After `=` comes its [`Field`] in the dashboard's
@@ -27,8 +25,8 @@ macro_rules! settings {
             pub(crate) const LEARNING_NUMBERS: &[LearningNumber] =
                 &[$($($(LearningNumber { key: stringify!($requested), ..$number },)?)*)*];
 
-            /// The fields of the form.
-            pub(crate) fn form() -> Vec<FormField> {
+            /// The fields of the form, as the page gets them.
+            pub(crate) fn form() -> Vec<serde_json::Value> {
                 let flags = <Self as clap::Args>::augment_args(clap::Command::new(""));
                 vec![$($($($field.named(stringify!($name), $heading, &flags),)?)*)*]
             }
@@ -62,64 +60,42 @@ impl<T> Over for Vec<T> {
     }
 }
 
-/// What an input takes.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Kind {
-    Number,
-    Text,
-    /// A list with an item on each line.
-    Lines,
-    /// A list with semicolons between.
-    List,
-    Choice,
-}
-
 /// The field of a setting in the dashboard's form.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Field {
-    kind: Kind,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field {
+    kind: &'static str,
     label: &'static str,
     /// Attributes of the input, as in HTML without quotes.
     attributes: &'static str,
     /// The values of a choice, with their titles.
     options: &'static [(&'static str, &'static str)],
     /// What is said of it; if left out, the help of the flag.
-    #[serde(skip)]
     note: Option<&'static str>,
 }
 
 pub(super) const fn number(label: &'static str, attributes: &'static str) -> Field {
-    Field { kind: Kind::Number, label, attributes, options: &[], note: None }
+    Field { kind: "number", label, attributes, options: &[], note: None }
 }
 
 pub(super) const fn text(label: &'static str, attributes: &'static str) -> Field {
-    Field { kind: Kind::Text, ..number(label, attributes) }
+    Field { kind: "text", ..number(label, attributes) }
 }
 
+/// A list with an item on each line.
 pub(super) const fn lines(label: &'static str, attributes: &'static str) -> Field {
-    Field { kind: Kind::Lines, ..number(label, attributes) }
+    Field { kind: "lines", ..number(label, attributes) }
 }
 
+/// A list with semicolons between.
 pub(super) const fn list(label: &'static str) -> Field {
-    Field { kind: Kind::List, ..number(label, "") }
+    Field { kind: "list", ..number(label, "") }
 }
 
 pub(super) const fn choice(
     label: &'static str,
     options: &'static [(&'static str, &'static str)],
 ) -> Field {
-    Field { kind: Kind::Choice, options, note: Some(""), ..number(label, "") }
-}
-
-/// A field as the page gets it.
-#[derive(Debug, Serialize)]
-pub(crate) struct FormField {
-    key: &'static str,
-    heading: &'static str,
-    #[serde(flatten)]
-    field: Field,
-    note: String,
+    Field { kind: "choice", options, note: Some(""), ..number(label, "") }
 }
 
 impl Field {
@@ -128,24 +104,19 @@ impl Field {
         Self { note: Some(note), ..self }
     }
 
-    pub(super) fn named(
-        self,
-        key: &'static str,
-        heading: &'static str,
-        flags: &Command,
-    ) -> FormField {
+    pub(super) fn named(self, key: &str, heading: &str, flags: &Command) -> Value {
         let flag = flags.get_arguments().find(|flag| flag.get_id() == key);
         let help = || flag.and_then(|flag| flag.get_help()).map(ToString::to_string);
         let mut note = self.note.map(str::to_owned).or_else(help).unwrap_or_default();
         // What is filled in need not be said.
-        if let Some((before, (_, after))) = note
-            .split_once(" [default: ")
-            .filter(|_| self.attributes.contains("value="))
-            .and_then(|(before, after)| Some((before, after.split_once(']')?)))
+        if self.attributes.contains("value=")
+            && let Some((before, default)) = note.split_once(" [default: ")
         {
-            note = format!("{before}{after}");
+            note = format!("{before}{}", default.split_once(']').map_or("", |(_, after)| after));
         }
-        FormField { key, heading, field: self, note }
+        let Self { kind, label, attributes, options, .. } = self;
+        json!({"key": key, "heading": heading, "kind": kind, "label": label, "note": note,
+            "attributes": attributes, "options": options})
     }
 }
 
@@ -155,70 +126,31 @@ pub(crate) struct LearningNumber {
     /// Its key in the request and in the JSON of the view.
     pub(crate) key: &'static str,
     /// The name of its row in the view.
-    pub(crate) name: &'static str,
+    pub(super) name: &'static str,
     /// What its row says of 0, and after another number.
-    pub(crate) words: (&'static str, &'static str),
-    pub(crate) value: fn(&ExperimentStatus) -> Number,
-}
-
-/// A number of a learner, whole or not.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Number {
-    Whole(u32),
-    Real(f64),
-}
-
-impl From<u32> for Number {
-    fn from(number: u32) -> Self {
-        Self::Whole(number)
-    }
-}
-
-impl From<f64> for Number {
-    fn from(number: f64) -> Self {
-        Self::Real(number)
-    }
-}
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole(number) => number.fmt(f),
-            Self::Real(number) => number.fmt(f),
-        }
-    }
+    pub(super) words: (&'static str, &'static str),
+    pub(super) value: fn(&ExperimentStatus) -> Value,
 }
 
 pub(super) const fn learning(
     name: &'static str,
     words: (&'static str, &'static str),
-    value: fn(&ExperimentStatus) -> Number,
+    value: fn(&ExperimentStatus) -> Value,
 ) -> LearningNumber {
     LearningNumber { key: "", name, words, value }
 }
 
-/// The learning numbers of an experiment, in the order of the table.
-#[derive(Debug)]
-pub(crate) struct LearningNumbers(Vec<(&'static LearningNumber, Number)>);
-
-impl LearningNumbers {
-    pub(crate) fn of(status: &ExperimentStatus) -> Self {
-        let all = super::ExperimentSettings::LEARNING_NUMBERS.iter();
-        Self(all.map(|number| (number, (number.value)(status))).collect())
-    }
-
-    /// Rows for the table of an experiment's properties.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.0.iter().map(|(LearningNumber { name, words: (none, unit), .. }, number)| {
-            let is_none = matches!(number, Number::Whole(0)) || *number == Number::Real(0.0);
-            (*name, if is_none { (*none).to_owned() } else { format!("{number} {unit}") })
-        })
-    }
+/// The learning numbers of an experiment, by their keys.
+pub(crate) fn learning_numbers(status: &ExperimentStatus) -> Map<String, Value> {
+    let all = super::ExperimentSettings::LEARNING_NUMBERS.iter();
+    all.map(|number| (number.key.to_owned(), (number.value)(status))).collect()
 }
 
-impl Serialize for LearningNumbers {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(number, value)| (number.key, value)))
-    }
+/// Rows on learning numbers, for the table of an experiment's properties.
+pub(crate) fn learning_rows(numbers: &Map<String, Value>) -> Vec<(&'static str, String)> {
+    let row = |LearningNumber { key, name, words: (none, unit), .. }: &LearningNumber| {
+        let number = numbers.get(*key).and_then(Value::as_f64).unwrap_or_default();
+        (*name, if number > 0.0 { format!("{number} {unit}") } else { (*none).to_owned() })
+    };
+    super::ExperimentSettings::LEARNING_NUMBERS.iter().map(row).collect()
 }
