@@ -132,6 +132,7 @@ async fn ask(
             format!("{} (off by at most {accuracy:.2} of the people)", rows.join("; "))
         }
         ask_response::Answer::Table(table) => format!("a table of {} columns", table.columns.len()),
+        ask_response::Answer::Moments(moments) => format!("moments of {}", moments.label),
     };
     Ok((answer, response.price_nanos))
 }
