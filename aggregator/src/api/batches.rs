@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-use super::device::DeviceService;
+use super::device::{CheckedUpload, DeviceService};
 use crate::gateway::{OpenError, Opened, Opener};
 use crate::registry::Revision;
 
@@ -58,10 +58,7 @@ impl BatchesService {
 
     /// The upload that a batch is. The inner error is the answer to a batch that no upload can be
     /// made of.
-    async fn upload(
-        &self,
-        batch: &SubmitBatchRequest,
-    ) -> Result<Result<ValidUpload, (UploadStatus, String)>, Status> {
+    async fn upload(&self, batch: &SubmitBatchRequest) -> Result<CheckedUpload, Status> {
         let opener = self.opener()?;
         let names = UploadId::try_from(&batch.batch_id[..])
             .and_then(|id| Ok((id, Digest::try_from(&batch.digest[..])?)));

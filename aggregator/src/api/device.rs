@@ -172,17 +172,14 @@ impl DeviceService {
     pub(super) async fn count(
         &self,
         upload_id: Bytes,
-        upload: Result<ValidUpload, (UploadStatus, String)>,
+        upload: CheckedUpload,
     ) -> Result<UploadResponse, Status> {
         only(self.count_together(vec![(upload_id, upload)]).await)
     }
 
-    async fn count_together(
-        &self,
-        uploads: Vec<(Bytes, Result<ValidUpload, (UploadStatus, String)>)>,
-    ) -> Answered {
+    async fn count_together(&self, uploads: Vec<(Bytes, CheckedUpload)>) -> Answered {
         let mut valid = Vec::with_capacity(uploads.len());
-        let outcome = |(id, upload): (Bytes, Result<ValidUpload, (UploadStatus, String)>)| {
+        let outcome = |(id, upload): (Bytes, CheckedUpload)| {
             let refused = |refusal: &(UploadStatus, String)| {
                 self.0.ingest.metrics().refused(refusal.0);
             };
@@ -225,7 +222,7 @@ impl DeviceService {
         &self,
         request: &UploadRequest,
         app: Option<AppShare>,
-    ) -> Result<Result<ValidUpload, (UploadStatus, String)>, Status> {
+    ) -> Result<CheckedUpload, Status> {
         let digest = match Digest::try_from(&request.digest[..]) {
             Ok(digest) => digest,
             Err(error) => return Ok(Err(refuse(&error.into()))),
@@ -329,6 +326,9 @@ fn wrong_run(error: &UploadError, specification: &Specification) -> Option<Strin
     let named = [segment, held_out, metric, index].into_iter().flatten().collect::<String>();
     Some(format!("the run of arm {}{named} {what}", cell.arm))
 }
+
+/// An upload, or why no upload can be made of what was sent.
+pub(super) type CheckedUpload = Result<ValidUpload, (UploadStatus, String)>;
 
 /// The answers to uploads that came together, and what ends them.
 type Answered = (Vec<UploadResponse>, Option<Status>);
