@@ -75,8 +75,8 @@ pub(super) struct Troubles {
 }
 
 const NETWORK: &str = "it is tried again by itself; if it lasts, check the address and the network";
-const SERVER: &str = "ask the server's operator whether the experiment exists and has started, and \
-                      whether the app's key is good";
+const SERVER: &str = "check the experiment's name; ask the server's operator whether it exists and has \
+                      started, and whether the app's key is good";
 const UNPAID: &str =
     "raise the app's budget, or have the experiment created anew with a smaller epsilon";
 const CROWD: &str =
@@ -113,7 +113,8 @@ impl Shared {
                 self.troubles().error = Some(failed);
             }
             (Some(failure), None) => {
-                let is_said = failure.starts_with("the server") || failure.starts_with("NotFound");
+                let said = ["the server", "NotFound", "the answer had HTTP status 404"];
+                let is_said = said.iter().any(|begin| failure.starts_with(begin));
                 let failed = trouble(failure.to_owned(), if is_said { SERVER } else { NETWORK });
                 say(Level::Info, format_args!("experiment {experiment} was not fetched: {failed}"));
                 self.troubles().error = Some(failed);

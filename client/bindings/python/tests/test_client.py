@@ -261,9 +261,12 @@ def test_numbers_of_other_libraries_are_numbers_and_texts_are_none():
         # What is no finite number is counted as refused.
         refused = [told.rewards.pop()[1] for _ in texts] + [told.values.pop()[2] for _ in texts]
         assert all(map(math.isnan, refused)), refused
-        for assignment in (Whole(-1), Whole(1 << 64), "7", 7.0, Spelled("7")):
+        assert app.reward("7", 1.0) and told.rewards.pop() == (7, 1.0)
+        wrong = (Whole(-1), Whole(1 << 64), "seven", 7.0, Spelled("7"))
+        for assignment in wrong:
             assert app.reward(assignment, 1.0) is False
-        assert len(told.rewards) == len(told.values) == 4
+        assert len(told.rewards) - len(wrong) == len(told.values) == 4
+        assert {one for one, _ in told.rewards[4:]} == {(1 << 64) - 1}, "it counts as refused"
 
 
 def test_the_copy_of_a_process_adds_no_reward(monkeypatch):

@@ -23,7 +23,7 @@ const packed = (globalThis as unknown as Record<symbol, string>)[Symbol.for("ban
 let loaded: Promise<unknown> | undefined;
 
 /** Loads the WebAssembly, once. */
-async function load(unpack: (packed: Uint8Array<ArrayBuffer>) => Promise<BufferSource>): Promise<void> {
+async function load(unpack: (packed: Uint8Array<ArrayBuffer>) => Promise<Uint8Array<ArrayBuffer> | ArrayBuffer>): Promise<void> {
   loaded ??= (async () => {
     const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
     return init({ module_or_path: await unpack(bytes) });
@@ -57,7 +57,7 @@ export class Bandana {
   protected static readonly log: (line: string) => void = (line) => console.debug(line);
 
   /** @internal */
-  protected static async unpack(packed: Uint8Array<ArrayBuffer>): Promise<BufferSource> {
+  protected static async unpack(packed: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer> | ArrayBuffer> {
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).arrayBuffer();
   }
@@ -239,6 +239,14 @@ export class Bandana {
         }
         return told(this.#core.choose(text(name)));
       },
+      whyNot: (name) => {
+        try {
+          this.experiment(name);
+        } catch {
+          // As above.
+        }
+        return this.#core.why_not_ready(text(name)) ?? null;
+      },
       // A value of a metric that no experiment has changes nothing.
       lasts: (assignment) => this.#core.measure(assignment, "", 0),
       add: (assignment, metric, value) => void this.#addOwn(assignment, metric, value),
@@ -313,13 +321,15 @@ export class Bandana {
 
   /** @internal As `whyNotReady`. Another page that has the store is asked, so that `choose` shows its arm. */
   prepare(name: string): string | null {
-    this.#others()?.choose(name);
+    this.#others()?.choose(name, true);
     return this.whyNotReady(name);
   }
 
   /** See {@link Experiment.choose}. */
   choose(name: string): Choice {
-    const asked = typeof name === "string" ? this.#others()?.choose(name) : undefined;
+    // Whoever listens shows the arm when it comes.
+    const isShownLater = (this.#watched.get(name)?.listeners.size ?? 0) > 0;
+    const asked = typeof name === "string" ? this.#others()?.choose(name, isShownLater) : undefined;
     return asked ? this.#choice(asked) : this.#ownChoice(this.#core.choose(text(name)));
   }
 
@@ -358,13 +368,15 @@ export class Bandana {
     return this.#add(assignment, text(metric), value);
   }
 
-  #add(assignment: unknown, metric: string | null, given: unknown): boolean {
+  #add(assignment: unknown, metric: string | null, reward: unknown): boolean {
     const isText = typeof assignment === "string" && /^\d{1,20}$/.test(assignment);
-    const number = isText ? BigInt(assignment) : assignment;
-    if (typeof number !== "bigint" || this.#closed !== undefined) {
+    if (assignment === null || this.#closed !== undefined) {
       return false;
     }
-    const value = finite(given);
+    const given = isText ? BigInt(assignment) : assignment;
+    // What is no number is that of no assignment, so that the reward counts as refused.
+    const number = typeof given === "bigint" && given >= 0n && given < 1n << 64n ? given : (1n << 64n) - 1n;
+    const value = finite(reward);
     const isHandedOver = this.#wish !== "out" && this.#tabs?.add(number, metric, value) === true;
     const isOpen = isHandedOver || this.#addOwn(number, metric, value);
     // What is no number is counted as refused, and said to be.

@@ -54,6 +54,12 @@ export class BandanaProvider implements Provider {
     client: Bandana,
     { rewards, metrics = {}, readySeconds = 10 }: { rewards: Events; metrics?: Events; readySeconds?: number },
   ) {
+    for (const [what, events] of Object.entries({ rewards, metrics })) {
+      const isList = (names: unknown) => Array.isArray(names) && names.length > 0;
+      if (typeof events !== "object" || events === null || !Object.values(events).every(isList)) {
+        throw new TypeError(`${what}: give each event a list of experiments, such as { purchase: ["button-colour"] }`);
+      }
+    }
     this.#client = client;
     this.#readySeconds = readySeconds;
     this.#rewards = new Map(Object.entries(rewards));

@@ -25,11 +25,20 @@ export function told(choice: ReturnType<Core["choose"]>): Told {
   return taken;
 }
 
+/** No arm, and why. */
+function none(reason: string | null): Told {
+  return { label: null, arm: null, assignment: null, reported: false, reason };
+}
+
+const NOT_YET = "the tab that has the store has not answered yet";
+
 /** What a page does for another one, and hears. */
 export interface Page {
   /** Whether this page has the store. */
   has(): boolean;
   choose(experiment: string): Told;
+  /** Why there is no arm, in words; `null`: there is one. */
+  whyNot(experiment: string): string | null;
   /** Whether an assignment still takes rewards. */
   lasts(assignment: bigint): boolean;
   add(assignment: bigint, metric: string | null, value: number): void;
@@ -54,8 +63,12 @@ type Message =
   | "here"
   /** This page has the store now. */
   | "owns"
+  /** A page is about to show an arm. */
   | { ask: string }
   | { told: string; choice: Told }
+  /** A page wants to know whether there is an arm, which there is. */
+  | { peek: string }
+  | { has: string }
   /** The experiment has begun to have arms, or has ceased to. */
   | { anew: string }
   /** All that a page has to hand over, in order, and the assignments that it shows. */
@@ -89,6 +102,8 @@ export class Tabs {
   readonly #me = Math.random();
   /** What the page with the store told last; `null`: it may have an arm, and is to be asked. */
   readonly #told = new Map<string, Told | null>();
+  /** The arm of each experiment that was told last, without its assignment. */
+  readonly #last = new Map<string, Told>();
   /** When an experiment was first asked for without an answer, and last. */
   readonly #asked = new Map<string, { first: number; last: number }>();
   /** Assignments that were told, and take rewards. */
@@ -123,6 +138,11 @@ export class Tabs {
       this.#answer(data);
     } else if ("told" in data) {
       this.#learn(data.told, data.choice);
+    } else if ("has" in data) {
+      this.#unanswered = 0;
+      this.#asked.delete(data.has);
+      this.#told.set(data.has, null);
+      this.#page.changed();
     } else if ("anew" in data && this.#told.get(data.anew)?.label === null) {
       this.#told.set(data.anew, null);
       this.#page.changed();
@@ -142,6 +162,14 @@ export class Tabs {
       this.#send({ told: data.ask, choice });
       if (choice.label === null) {
         this.#watch(data.ask);
+      }
+    } else if ("peek" in data) {
+      const reason = this.#page.whyNot(data.peek);
+      if (reason === null) {
+        this.#send({ has: data.peek });
+      } else {
+        this.#send({ told: data.peek, choice: none(reason) });
+        this.#watch(data.peek);
       }
     } else if ("by" in data) {
       this.#take(data.by, data.given, data.shown);
@@ -173,6 +201,10 @@ export class Tabs {
     this.#told.set(experiment, choice);
     this.#asked.delete(experiment);
     this.#unanswered = 0;
+    if (choice.label !== null) {
+      const reason = "its attribution window has ended; `await ready()` gets an arm that reports";
+      this.#last.set(experiment, { ...choice, assignment: null, reported: false, reason });
+    }
     if (choice.reported && choice.assignment !== null) {
       this.#open.add(choice.assignment);
     }
@@ -222,6 +254,7 @@ export class Tabs {
 
   #forget(): void {
     this.#told.clear();
+    this.#last.clear();
     this.#asked.clear();
     this.#open.clear();
   }
@@ -268,13 +301,17 @@ export class Tabs {
     return this.#open.size > 0;
   }
 
-  /** Asks the page that has the store what to show, and gives what {@link told} does. */
-  choose(experiment: string): Told | null {
+  /**
+   * What to show by the page that has the store, and gives what {@link told} does. An arm is asked for only
+   * by who shows it once it is told: what nobody shows would be reported as an arm without a reaction.
+   */
+  choose(experiment: string, isShownLater: boolean): Told | null {
     const now = Date.now();
     const asked = this.#asked.get(experiment);
-    if (now - (asked?.last ?? 0) >= ASK_MS) {
+    const known = this.#told.get(experiment);
+    if (now - (asked?.last ?? 0) >= ASK_MS && (isShownLater || !known?.label)) {
       this.#asked.set(experiment, { first: asked?.first ?? now, last: now });
-      this.#send({ ask: experiment });
+      this.#send(isShownLater ? { ask: experiment } : { peek: experiment });
     }
     const told = this.told(experiment);
     if (asked === undefined && told?.label === null) {
@@ -283,7 +320,11 @@ export class Tabs {
         unref(setTimeout(() => this.#isClosed || this.#page.changed(), wait));
       }
     }
-    return told;
+    if (isShownLater || told?.label !== null) {
+      return told;
+    }
+    const reason = "another tab has the store: `await ready()`, then choose";
+    return this.#last.get(experiment) ?? none(told.reason === NOT_YET ? reason : told.reason);
   }
 
   /** What the page with the store told last, or that it has not yet; `null`: not asked, or silent. */
@@ -293,9 +334,7 @@ export class Tabs {
     if (told && (told.label !== null || !isSilent)) {
       return told;
     }
-    const reason = "the tab that has the store has not answered yet";
-    const isAsked = asked !== undefined && !isSilent;
-    return isAsked ? { label: null, arm: null, assignment: null, reported: false, reason } : null;
+    return asked !== undefined && !isSilent ? none(NOT_YET) : null;
   }
 
   /** Why the page with the store has no arm; `null`: it has, or is to be asked. `undefined`: not known. */

@@ -307,16 +307,16 @@ test("a tab shows the arm of the one that has the store, and hands it rewards", 
   const [owner, tab] = [new Tabs("bandana-tabs", page(true)), new Tabs("bandana-tabs", page(false))];
   assert.equal(tab.add(7n, null, 1), false, "nobody has told of it");
   assert.equal(tab.told("colour"), null, "nobody was asked");
-  assert.match(tab.choose("colour").reason, /not answered yet/);
+  assert.match(tab.choose("colour", true).reason, /not answered yet/);
   await until(() => tab.told("colour")?.label === "blue");
-  assert.deepEqual(tab.choose("colour"), choice);
+  assert.deepEqual(tab.choose("colour", true), choice);
   assert.ok(tab.add(7n, null, 1) && tab.add(7n, "minutes", 3));
   await until(() => taken.length === 2);
   assert.deepEqual(taken, [[7n, null, 1], [7n, "minutes", 3]]);
   owner.close();
-  assert.equal(tab.choose("colour").label, "blue", "the same while the page is open");
-  tab.choose("checkout");
-  await until(() => tab.choose("checkout") === null);
+  assert.equal(tab.choose("colour", true).label, "blue", "the same while the page is open");
+  tab.choose("checkout", true);
+  await until(() => tab.choose("checkout", true) === null);
   tab.close();
 });
 
@@ -594,6 +594,12 @@ class Arms {
     return [...this.#listeners.keys()].toSorted();
   }
 }
+
+test("events of a provider have lists of experiments", () => {
+  for (const wrong of [{ rewards: { buy: "colour" } }, {}, { rewards: {}, metrics: { minutes: [] } }]) {
+    assert.throws(() => new BandanaProvider(new Arms(), wrong), /give each event a list/);
+  }
+});
 
 test("an application hears when flags get their arms, and lose them", async () => {
   const arms = new Arms();

@@ -27,7 +27,12 @@ function page(has) {
     changes: 0,
     listeners: [],
     has: () => one.isOwner,
-    choose: (name) => (name === "colour" ? one.shown : none),
+    chosen: 0,
+    choose: (name) => {
+      one.chosen += 1;
+      return name === "colour" ? one.shown : none;
+    },
+    whyNot: (name) => (name === "colour" ? one.shown : none).reason,
     lasts: (assignment) => one.open.includes(assignment),
     add: (...words) => one.taken.push(words),
     follow: () => {},
@@ -39,7 +44,7 @@ function page(has) {
 
 async function told(channel, owner, other) {
   const tabs = [new Tabs(channel, owner), new Tabs(channel, other)];
-  tabs[1].choose("colour");
+  tabs[1].choose("colour", true);
   await until(() => tabs[1].told("colour")?.label === "blue");
   return tabs;
 }
@@ -131,7 +136,7 @@ test("an arm whose window has ended is asked for again, and takes no reward", as
   owner.shown = { ...blue, label: "green", assignment: 8n };
   await until(() => !tab.add(7n, null, 1));
   assert.equal(tab.whyNot("colour"), null, "there is another one");
-  assert.equal(tab.choose("colour").label, null);
+  assert.equal(tab.choose("colour", true).label, null);
   await until(() => tab.told("colour")?.label === "green");
   assert.ok(tab.add(8n, null, 1));
   first.close();
@@ -151,7 +156,7 @@ test("a page hears that another one has arms now, and that one is silent", async
   const [owner, other] = [page(true), page(false)];
   owner.shown = none;
   const [first, tab] = [new Tabs("bandana-hears", owner), new Tabs("bandana-hears", other)];
-  tab.choose("colour");
+  tab.choose("colour", true);
   await until(() => tab.whyNot("colour") === "no policy");
   assert.ok(other.changes > 0);
   owner.shown = blue;
@@ -159,14 +164,38 @@ test("a page hears that another one has arms now, and that one is silent", async
   owner.listeners[0]();
   await until(() => other.changes > before);
   assert.equal(tab.whyNot("colour"), null, "it is to be asked");
-  tab.choose("colour");
+  tab.choose("colour", true);
   await until(() => tab.told("colour")?.label === "blue");
   first.close();
   const heard = [];
   other.changed = () => heard.push(tab.whyNot("checkout"));
-  tab.choose("checkout");
+  tab.choose("checkout", true);
   await until(() => heard.includes(undefined));
   assert.match(heard[0], /not answered yet/);
+  tab.close();
+});
+
+test("an arm is asked for only by who shows it: what nobody shows would be one without a reaction", async () => {
+  const [owner, other] = [page(true), page(false)];
+  const [first, tab] = [new Tabs("bandana-shows", owner), new Tabs("bandana-shows", other)];
+  for (let i = 0; i < 3; i += 1) {
+    const choice = tab.choose("colour", false);
+    assert.deepEqual([choice.label, choice.reported], [null, false]);
+    assert.match(choice.reason, /ready\(\)/);
+    await until(() => tab.whyNot("colour") === null);
+    await new Promise((resolve) => setTimeout(resolve, 60));
+  }
+  assert.equal(owner.chosen, 0, "nothing was assigned");
+  tab.choose("colour", true);
+  await until(() => tab.told("colour")?.label === "blue");
+  assert.equal(tab.choose("colour", false).assignment, 7n);
+  owner.open = [];
+  await until(() => !tab.add(7n, null, 1));
+  const after = tab.choose("colour", false);
+  assert.deepEqual([after.label, after.assignment, after.reported], ["blue", null, false]);
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  assert.equal(owner.chosen, 1);
+  first.close();
   tab.close();
 });
 
@@ -217,8 +246,7 @@ test("a tab keeps its arm and takes rewards while it takes the store over", asyn
   const tab = await start(store);
   assert.equal(tab.status().standing, "in-use");
   const other = shows("bandana-takes");
-  tab.choose("colour");
-  await until(() => tab.whyNotReady("colour") === null);
+  await tab.experiment("colour").ready(30);
   other.close();
   let read;
   store.reading = new Promise((resolve) => (read = resolve));

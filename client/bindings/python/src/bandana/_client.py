@@ -384,13 +384,13 @@ class Bandana:
         self._core.join(name)
         return Experiment(self, name)
 
-    def reward(self, assignment: Optional[int], reward: float) -> bool:
-        """Adds a reward to an assignment (:attr:`Choice.assignment`), also after a restart. Returns
-        whether its window lasts. What is no number, such as the text "1", counts as a reward that is
+    def reward(self, assignment: Union[int, str, None], reward: float) -> bool:
+        """Adds a reward to an assignment (:attr:`Choice.assignment`, or the text of it), also after a
+        restart. Returns whether its window lasts. What is no number, such as the text "1", counts as a reward that is
         refused."""
         return _add(self._core, self._process, assignment, None, reward)
 
-    def measure(self, assignment: Optional[int], metric: str, value: float) -> bool:
+    def measure(self, assignment: Union[int, str, None], metric: str, value: float) -> bool:
         """Adds a value of a metric to an assignment, as :meth:`Choice.measure`."""
         return _add(self._core, self._process, assignment, metric, value)
 
@@ -465,11 +465,18 @@ def _add(
     # A copy of the process makes no reports. Who held a lock of the client may not be there.
     if os.getpid() != process:
         return False
-    try:
-        chosen = operator.index(assignment)
-    except Exception:  # Whatever the app's own object raises: no reward ends an app.
+    if assignment is None:
+        # Of the default.
         return False
+    try:
+        # A session or a form gives the number back as text.
+        is_text = isinstance(assignment, str) and assignment.isdecimal()
+        chosen = int(assignment) if is_text else operator.index(assignment)
+    except Exception:  # Whatever the app's own object raises: no reward ends an app.
+        chosen = -1
     if not 0 <= chosen < 1 << 64:
+        # As of an assignment that nobody has, so that it counts as refused.
+        core.reward((1 << 64) - 1, 0.0)
         return False
     try:
         amount = real(value)
