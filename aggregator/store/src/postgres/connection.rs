@@ -12,12 +12,13 @@ use rustls_native_certs::load_native_certs;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement, Transaction};
+use tokio_postgres::{Client, SimpleQueryMessage, Statement, Transaction};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
 
 use super::heartbeat::Connectivity;
+use super::hosts::Hosts;
 use super::schema;
 use super::settings::PostgresSettings;
 use crate::{DamageError, DatabaseError, OpenError, Outcome, StoreError, damaged, postgres};
@@ -100,7 +101,7 @@ pub struct PgConnection {
 
 /// The target of connections.
 pub struct Target {
-    config: Config,
+    hosts: Hosts,
     tls: Option<MakeRustlsConnect>,
     /// The id of the store that the database must hold, once known.
     store: OnceLock<StoreId>,
@@ -109,7 +110,7 @@ pub struct Target {
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The configuration's debug output shows no password.
-        f.debug_struct("Target").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Target").field("hosts", &self.hosts).finish_non_exhaustive()
     }
 }
 
@@ -121,6 +122,8 @@ static SESSIONS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Session {
     /// A number that no other session of this process has.
     pub(super) number: u64,
+    /// The host that it leads to, among those of the target.
+    place: usize,
     pub(super) client: Client,
     prepared: HashMap<&'static str, Statement>,
 }
@@ -158,7 +161,13 @@ impl Target {
             SslMode::Disable => None,
             _ => Some(MakeRustlsConnect::new(client_config(settings)?)),
         };
-        Ok(Self { config, tls, store: OnceLock::new() })
+        Ok(Self { hosts: Hosts::new(&config), tls, store: OnceLock::new() })
+    }
+
+    /// Whether this session is open, and leads to the host that connections use. Another one may no
+    /// longer be the primary.
+    fn leads_to(&self, session: &Session) -> bool {
+        !session.client.is_closed() && session.place == self.hosts.place()
     }
 }
 
@@ -228,7 +237,7 @@ impl PgConnection {
             *session = None;
             return Err(StoreError::Database(DatabaseError::Silent));
         }
-        let open = session.take().filter(|session| !session.client.is_closed());
+        let open = session.take().filter(|session| target.leads_to(session));
         runtime.block_on(async {
             let working = async {
                 let mut current = match open {
@@ -327,9 +336,14 @@ impl PgConnection {
         })
     }
 
+    /// Makes the next connection try another host first, if the URL names several.
+    pub(super) fn leave_host(&self) {
+        self.target.hosts.leave();
+    }
+
     /// Whether there is an open connection, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| !session.client.is_closed())
+        self.session.as_ref().is_some_and(|session| self.target.leads_to(session))
     }
 }
 
@@ -351,23 +365,14 @@ async fn settle(session: &Session) -> bool {
 
 async fn connect(target: &Target, waits: Waits) -> Result<Session, StoreError> {
     let connecting = async {
-        let config = &target.config;
-        let client = if let Some(tls) = &target.tls {
-            let (client, connection) = config.connect(tls.clone()).await?;
-            drop(tokio::spawn(connection));
-            client
-        } else {
-            let (client, connection) = config.connect(NoTls).await?;
-            drop(tokio::spawn(connection));
-            client
-        };
+        let (client, place) = target.hosts.connect(target.tls.as_ref()).await?;
         let lock = format!("SET lock_timeout = '{}ms';", waits.lock.as_millis());
         client.batch_execute(&(SESSION.to_owned() + &lock)).await?;
-        Ok(client)
+        Ok((client, place))
     };
     let doing = "connecting";
-    let client = tokio::time::timeout(waits.answer, connecting).await;
-    let client = client
+    let connected = tokio::time::timeout(waits.answer, connecting).await;
+    let (client, place) = connected
         .map_err(|_| StoreError::Database(DatabaseError::Slow { doing }))?
         .map_err(postgres(doing))?;
     if let Some(expected) = target.store.get() {
@@ -375,7 +380,7 @@ async fn connect(target: &Target, waits: Waits) -> Result<Session, StoreError> {
         same(found.map_err(|_| StoreError::Database(DatabaseError::Slow { doing }))??, *expected)?;
     }
     let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
-    Ok(Session { number, client, prepared: HashMap::new() })
+    Ok(Session { number, place, client, prepared: HashMap::new() })
 }
 
 /// # Errors

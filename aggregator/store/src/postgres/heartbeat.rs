@@ -106,8 +106,13 @@ impl Heartbeat {
     pub fn run(mut self) {
         while !self.answers.is_closed() {
             let outcome = self.beat();
-            let pause = if outcome.is_ok() { INTERVAL } else { INTERVAL_LOST };
+            let is_lost = outcome.is_err();
             self.tell(outcome);
+            // Others connect again once there is an answer, and then to where it comes from.
+            if is_lost {
+                self.link.leave_host();
+            }
+            let pause = if is_lost { INTERVAL_LOST } else { INTERVAL };
             std::thread::sleep(pause);
         }
     }

@@ -14,6 +14,7 @@ mod days;
 mod deletion;
 mod handover;
 mod heartbeat;
+mod hosts;
 mod log;
 mod queries;
 mod records;

@@ -114,13 +114,13 @@ fn hangs(server: &Postgres) -> anyhow::Result<()> {
 }
 
 /// Makes commits wait for a standby of this name.
-fn wait_for_standby(url: &str, name: &str) -> anyhow::Result<()> {
+pub(super) fn wait_for_standby(url: &str, name: &str) -> anyhow::Result<()> {
     query(url, &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"))?;
     query(url, "SELECT pg_reload_conf()").map(drop)
 }
 
 /// Dropping this ends the wait of commits for a standby.
-struct Alone<'a>(&'a str);
+pub(super) struct Alone<'a>(pub(super) &'a str);
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {

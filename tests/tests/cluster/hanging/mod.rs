@@ -5,6 +5,7 @@
 //! caller gets a wrong answer about a change.
 
 mod frozen;
+mod hosts;
 mod partners;
 mod site;
 
@@ -20,7 +21,7 @@ pub(crate) fn add(suite: &mut Suite, postgres: &Shared) {
         suite.add(format!("hanging::{name}"), move || case(server.server()?));
     }
     // They stop the whole database.
-    for (name, case) in frozen::ALL {
+    for (name, case) in frozen::ALL.iter().chain(hosts::ALL) {
         suite.add(format!("hanging::{name}"), move || case(&Postgres::start()?));
     }
 }

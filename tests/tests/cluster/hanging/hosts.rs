@@ -1,0 +1,119 @@
+//! A primary that hangs or is replaced: what a failover looks like to replicas whose URL names several hosts.
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bandana_shared::identity::Day;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::UploadStatus as S;
+use bandana_tests::harness::tallies;
+use bandana_tests::postgres::{Postgres, query};
+use tonic::Code;
+
+use super::Case;
+use super::frozen::{Alone, wait_for_standby};
+use super::site::{PATIENCE, Site, block_on, submit};
+
+pub(crate) const ALL: &[(&str, Case)] = &[
+    ("a_host_that_says_nothing_does_not_keep_replicas_from_the_others", silent_host),
+    ("replicas_leave_a_former_primary_whose_commits_hang", former_primary),
+];
+
+/// A URL that names the servers with these sockets, in this order.
+fn several(url: &str, sockets: &[PathBuf]) -> anyhow::Result<String> {
+    let (database, _) = url.split_once("?host=").context("no socket")?;
+    let folders = sockets.iter().map(|socket| {
+        Ok(socket.parent().context("no folder")?.to_str().context("an odd folder")?.to_owned())
+    });
+    let folders: Vec<String> = folders.collect::<anyhow::Result<_>>()?;
+    Ok(format!("{database}?host={}", folders.join(",")))
+}
+
+/// Sends an upload again until it is acknowledged.
+async fn insist(
+    site: &Site,
+    experiment: &Specification,
+    day: Day,
+    number: u128,
+) -> anyhow::Result<()> {
+    let acknowledged = async {
+        loop {
+            match submit(&site.device, experiment, day, number).await {
+                Ok(S::Accepted | S::Duplicate) => return Ok(()),
+                Err(status) if status.code() == Code::Unavailable => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                told => anyhow::bail!("{told:?}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, acknowledged).await.context("never acknowledged")?
+}
+
+fn silent_host(server: &Postgres) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join(".s.PGSQL.5432");
+    // The system accepts connections for it, as for a stopped process.
+    let _silent = UnixListener::bind(&socket)?;
+    let url = several(&server.database()?, &[socket, server.socket()])?;
+    block_on(async {
+        let mut site = Site::start(&url, &[]).await?;
+        let experiment = site.create("several").await?;
+        let day = site.day("several").await?;
+        insist(&site, &experiment, day, 0).await?;
+        site.until_ready(true, PATIENCE).await?;
+        site.process.stop().await
+    })
+}
+
+/// A server with the data of this one, which is down meanwhile.
+fn copied(server: &Postgres) -> anyhow::Result<Postgres> {
+    server.crash()?;
+    let copy = |data: &Path| {
+        std::fs::remove_dir_all(data)?;
+        let copied = Command::new("cp").arg("-a").arg(server.data()).arg(data).status()?;
+        ensure!(copied.success(), "cp ended with {copied}");
+        Ok(())
+    };
+    let next = Postgres::start_with("-c listen_addresses=''", copy)?;
+    server.resume()?;
+    Ok(next)
+}
+
+/// The first of two hosts answers, but commits nothing: its standby has been promoted.
+fn former_primary(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    let name = url.split(['/', '?']).nth(3).context("no name")?.to_owned();
+    block_on(async {
+        let mut site = Site::start(&url, &[]).await?;
+        let experiment = site.create("former").await?;
+        let day = site.day("former").await?;
+        insist(&site, &experiment, day, 0).await?;
+        site.process.stop().await?;
+        // The standby has the experiment and one upload.
+        let next = tokio::task::block_in_place(|| copied(server))?;
+        let both = several(&url, &[server.socket(), next.socket()])?;
+        let mut site = Site::start(&both, &[]).await?;
+        let on = |server: &Postgres| {
+            let count = "SELECT count(*) FROM upload";
+            let rows = tokio::task::block_in_place(|| query(&server.url(&name), count))?;
+            Ok::<u64, anyhow::Error>(rows.first().context("no row")?[0].parse()?)
+        };
+        insist(&site, &experiment, day, 1).await?;
+        ensure!((on(server)?, on(&next)?) == (2, 1), "it is not connected to the first");
+        let _alone = Alone(&url);
+        tokio::task::block_in_place(|| wait_for_standby(&url, "promoted"))?;
+        // The setting may take effect after an upload.
+        for number in 2..5 {
+            insist(&site, &experiment, day, number).await?;
+        }
+        ensure!(on(&next)? >= 3, "it has not left the first");
+        // All connections have left it: operators see what the second host has.
+        let counted = tallies(&mut site.operator, &experiment).await?[0].0;
+        ensure!(counted == on(&next)?, "{counted}");
+        site.process.stop().await
+    })
+}
