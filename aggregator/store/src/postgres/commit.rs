@@ -97,6 +97,11 @@ const COMMIT_SYMBOLS: &str = commit!(
 const COUNTED: &str = "SELECT u.day, u.id
     FROM unnest($1::integer[], $2::uuid[]) AS a (day, id) JOIN upload u USING (day, id)";
 
+/// A commit that changes nothing. It waits for disk and standby as every commit does, and so for all
+/// that the connection has read before: a database that was killed and has recovered shows rows that
+/// no synchronous standby has.
+const CONFIRM: &str = "SELECT pg_logical_emit_message(true, 'bandana', '')";
+
 /// The 16 bytes of an id, as the database's type `uuid`.
 #[derive(Debug)]
 pub(super) struct Uuid(pub(super) UploadId);
@@ -253,35 +258,53 @@ async fn statement(
         states.get(&upload.experiment.key().0).and_then(|state| ExperimentState::from_name(state))
     };
     let (mut asked, mut waiting) = (Columns::default(), Vec::new());
+    let mut repeated = Vec::new();
     for (&place, ordinal) in round.iter().zip(1_i64..) {
         let upload = &uploads[place];
         let (state, is_fresh) = (state_of(upload), fresh.contains(&ordinal));
         if is_fresh || state == RUNNING {
             let told = UploadOutcome { state, oldest, latest, is_fresh, is_known: true };
-            verdicts[place] = Some(told.verdict(upload.day, today));
+            match told.verdict(upload.day, today) {
+                // What this transaction has read, its own commit has confirmed.
+                Verdict::Duplicate if fresh.is_empty() => repeated.push(place),
+                verdict => verdicts[place] = Some(verdict),
+            }
         } else {
             asked.push(upload);
             waiting.push((place, state));
         }
     }
-    if waiting.is_empty() {
-        return Ok(oldest);
-    }
     // Whoever repeats an upload to an experiment that no longer runs hears that it is counted. The
     // verdicts above stay if this fails.
-    let statement = session.prepare(COUNTED).await.map_err(failed)?;
-    let rows = session.client.query(&statement, &[&asked.days, &asked.ids]).await;
-    let mut known = HashSet::new();
-    for row in rows.map_err(failed)? {
-        known.insert((day(row.get(0))?, row.get::<_, Uuid>(1).0));
+    if !waiting.is_empty() {
+        let known = counted(session, &asked).await?;
+        for (place, state) in waiting {
+            let upload = &uploads[place];
+            let is_known = known.contains(&(upload.day, upload.id));
+            let told = UploadOutcome { state, oldest, latest, is_fresh: false, is_known };
+            match told.verdict(upload.day, today) {
+                Verdict::Duplicate => repeated.push(place),
+                verdict => verdicts[place] = Some(verdict),
+            }
+        }
     }
-    for (place, state) in waiting {
-        let upload = &uploads[place];
-        let is_known = known.contains(&(upload.day, upload.id));
-        let told = UploadOutcome { state, oldest, latest, is_fresh: false, is_known };
-        verdicts[place] = Some(told.verdict(upload.day, today));
+    if !repeated.is_empty() {
+        session.client.batch_execute(CONFIRM).await.map_err(failed)?;
+        repeated.into_iter().for_each(|place| verdicts[place] = Some(Verdict::Duplicate));
     }
     Ok(oldest)
+}
+
+/// The ids among these that are counted.
+async fn counted(
+    session: &mut Session,
+    asked: &Columns,
+) -> Result<HashSet<(Day, UploadId)>, StoreError> {
+    let failed = postgres("committing");
+    let statement = session.prepare(COUNTED).await.map_err(failed)?;
+    let rows =
+        session.client.query(&statement, &[&asked.days, &asked.ids]).await.map_err(failed)?;
+    rows.iter().map(|row| Ok((day(row.get(0))?, row.get::<_, Uuid>(1).0))).collect()
 }
 
 /// Runs the statement. None: the database holds another store, or has lost its watermark.

@@ -1,4 +1,5 @@
-//! A primary that hangs or is replaced: what a failover looks like to replicas whose URL names several hosts.
+//! A primary that hangs, is replaced, or has recovered without its standby: what a failover looks like to
+//! replicas whose URL names several hosts.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::UploadStatus as S;
 use bandana_tests::harness::tallies;
 use bandana_tests::postgres::{Postgres, query};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::Case;
 use super::frozen::{Alone, wait_for_standby};
@@ -20,6 +21,7 @@ use super::site::{PATIENCE, Site, block_on, submit};
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_host_that_says_nothing_does_not_keep_replicas_from_the_others", silent_host),
     ("replicas_leave_a_former_primary_whose_commits_hang", former_primary),
+    ("an_upload_that_only_a_recovered_primary_has_is_not_acknowledged", recovered),
 ];
 
 /// A URL that names the servers with these sockets, in this order.
@@ -114,6 +116,50 @@ fn former_primary(server: &Postgres) -> anyhow::Result<()> {
         // All connections have left it: operators see what the second host has.
         let counted = tallies(&mut site.operator, &experiment).await?[0].0;
         ensure!(counted == on(&next)?, "{counted}");
+        site.process.stop().await
+    })
+}
+
+/// A primary is killed while an upload waits for the standby. After it has recovered, everyone sees the
+/// upload, but the standby still lacks it.
+fn recovered(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    let _alone = Alone(&url);
+    block_on(async {
+        let mut site = Site::start(&url, &[]).await?;
+        let experiment = site.create("recovered").await?;
+        let day = site.day("recovered").await?;
+        insist(&site, &experiment, day, 0).await?;
+        tokio::task::block_in_place(|| wait_for_standby(&url, "nobody"))?;
+        let waits = async {
+            // The setting may take effect after an upload.
+            for number in 1.. {
+                if let Err(status) = submit(&site.device, &experiment, day, number).await {
+                    return (number, status);
+                }
+            }
+            (0, Status::internal("never"))
+        };
+        let (number, status) = tokio::time::timeout(PATIENCE, waits).await?;
+        ensure!(status.code() == Code::Unavailable, "{status}");
+        site.process.kill().await?;
+        tokio::task::block_in_place(|| server.crash().and_then(|()| server.resume()))?;
+        let count = "SELECT count(*) FROM upload";
+        let rows = tokio::task::block_in_place(|| query(&url, count))?;
+        ensure!(rows == [[(number + 1).to_string()]], "{rows:?}");
+        let again = async {
+            // A replica that is new has not noticed that commits hang.
+            let site = Site::start(&url, &[]).await?;
+            let told = submit(&site.device, &experiment, day, number).await;
+            anyhow::Ok((site, told))
+        };
+        let (mut site, told) = tokio::time::timeout(PATIENCE, again).await??;
+        let status = told.err().context("acknowledged, although no standby has it")?;
+        ensure!(status.code() == Code::Unavailable, "{status}");
+        tokio::task::block_in_place(|| wait_for_standby(&url, ""))?;
+        insist(&site, &experiment, day, number).await?;
+        let counted = tallies(&mut site.operator, &experiment).await?[0].0;
+        ensure!(u128::from(counted) == number + 1, "{counted}");
         site.process.stop().await
     })
 }
