@@ -290,7 +290,9 @@ async fn statement(
     }
     if !repeated.is_empty() {
         session.client.batch_execute(CONFIRM).await.map_err(failed)?;
-        repeated.into_iter().for_each(|place| verdicts[place] = Some(Verdict::Duplicate));
+        for place in repeated {
+            verdicts[place] = Some(Verdict::Duplicate);
+        }
     }
     Ok(oldest)
 }

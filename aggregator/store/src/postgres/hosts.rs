@@ -89,11 +89,8 @@ fn split(config: &Config) -> Vec<Config> {
         (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
     let count = hosts.len().max(addresses.len());
     let fits = |length: usize| length == 0 || length == count;
-    if count < 2
-        || !fits(hosts.len())
-        || !fits(addresses.len())
-        || !(ports.len() == 1 || fits(ports.len()))
-    {
+    let ports_fit = ports.len() == 1 || fits(ports.len());
+    if count < 2 || !fits(hosts.len()) || !fits(addresses.len()) || !ports_fit {
         return vec![config.clone()];
     }
     let of_host = |place: usize| {
