@@ -5,9 +5,12 @@ import shutil
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 HERE = pathlib.Path(__file__).resolve().parent
-MESSAGES = HERE.parents[1] / "shared" / "src" / "wire" / "bandana.v1.binpb"
+MESSAGES = HERE / "bandana.v1.binpb"
+if not MESSAGES.exists():  # no source distribution, but the repository
+    MESSAGES = HERE.parents[1] / "shared" / "src" / "wire" / MESSAGES.name
 
 
 class WithMessages(build_py):
@@ -18,4 +21,12 @@ class WithMessages(build_py):
         shutil.copy2(MESSAGES, pathlib.Path(self.build_lib) / "bandana_queries")
 
 
-setup(cmdclass={"build_py": WithMessages})
+class WithMessagesToo(sdist):
+    """Has the description, for whoever builds without the repository."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        shutil.copy2(MESSAGES, base_dir)
+
+
+setup(cmdclass={"build_py": WithMessages, "sdist": WithMessagesToo})
