@@ -4,7 +4,7 @@
 //! - [`reading`]: its rows, from CSV or Parquet.
 //! - [`content`]: the digest of its rows, independent of their format.
 //! - `text`: the encodings of texts.
-//! - [`fingerprint`]: digests keyed by the store, which reveal nothing to callers.
+//! - [`bandana_store::fingerprint`]: digests keyed by the store, which reveal nothing to callers.
 
 pub mod content;
 pub mod data_file;
