@@ -11,7 +11,7 @@
 //! | ε | f abs(u - v)/2 + q abs(u² - v²) <= 1 | f/2 + q + c <= 1 |
 //! | ρ | f (u - v)²/4 + q (u² - v²)² <= 1 | f/4 + q + c <= 1 |
 //!
-//! A test has all u and v for the shares of [`shares`].
+//! A test has all u and v for the shares of `shares`.
 
 use rand::Rng;
 
