@@ -306,7 +306,7 @@ end:
         od;
         server = ANSWERING }
 
-    /* aggregator/src/ingest/writer.rs: commit, answer. aggregator/src/api/device.rs: answer_to. The answers
+    /* aggregator/src/ingest/writer.rs: commit. aggregator/src/api/device.rs: answer_to. The answers
      * leave one by one. */
     :: atomic { server == ANSWERING ->
         j = 0;

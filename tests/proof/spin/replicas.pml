@@ -113,7 +113,7 @@ inline look(s) {
     session[s].today = 0
 }
 
-/* aggregator/store/src/postgres/commit.rs: verdict. aggregator/src/ingest/writer.rs: answer. What is new is
+/* aggregator/store/src/postgres/commit.rs: verdict. aggregator/src/ingest/writer.rs: commit. What is new is
  * accepted. What is in the window and not new is a duplicate. */
 inline answer(s) {
     i = 0;
