@@ -96,7 +96,7 @@ def test_columns_are_read_by_the_rules_of_the_server() -> None:
     for text, values in ranges.items():
         assert Column(text).values() == values, text
     assert Column("age:18..99").of_codes([0, 2]) == [18, 20]
-    assert Column('"a:1..2":0..3').ends() == (0, 3)
+    assert Column('"a:1..2":0..3').values() == ["0", "1", "2", "3"]
     assert [name_of(text) for text in ('"a:b"@3', "who@3", "a@b:0..1")] == [None, None, "a@b"]
     assert (Column('"a:b"@3').name, Column('"a:b"@3').values()) == ("a:b", [])
     for wrong in ("x", 'x:"', 'x:"a"b', "x:", "x:9..1", "x:0..1:0"):

@@ -20,8 +20,7 @@ use bandana_shared::wire::v1::{
     GetExperimentRequest, SelectArmRequest, SelectArmResponse, UploadRequest, UploadResponse,
     UploadStatus,
 };
-use bandana_store::ExperimentState;
-use bandana_store::{ValidUpload, Verdict};
+use bandana_store::{ExperimentState, ValidUpload, Verdict};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};

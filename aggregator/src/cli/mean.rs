@@ -57,7 +57,7 @@ impl From<v1::NumberInterval> for EstimateView {
 }
 
 /// Digits after the point, so that an interval has three that say something.
-fn digits((low, high): (f64, f64)) -> usize {
+fn digits(EstimateView { low, high, .. }: &EstimateView) -> usize {
     let width = high - low;
     [100.0, 10.0, 1.0].iter().position(|least| width >= *least).unwrap_or(3)
 }
@@ -67,16 +67,15 @@ impl MeanView {
         let headings = [("answer", Side::Right), ("from", Side::Right), ("to", Side::Right)];
         let [answer, from, to] = headings;
         let mut table = Table::new([answer, from, to, ("of", Side::Left)]);
-        let mut push = |EstimateView { value, low, high }: &EstimateView, what: &str| {
-            let digits = if what == "rows" { 0 } else { digits((*low, *high)) };
+        let mut push = |EstimateView { value, low, high }: &EstimateView, digits, what: &str| {
             let [value, low, high] = [value, low, high].map(|number| format!("{number:.digits$}"));
             table.push([value, low, high, what.to_owned()]);
         };
-        push(&self.mean, &format!("mean of {}", visible(&self.of)));
+        push(&self.mean, digits(&self.mean), &format!("mean of {}", visible(&self.of)));
         if let Some(variance) = &self.variance {
-            push(variance, &format!("variance of {}", visible(&self.of)));
+            push(variance, digits(variance), &format!("variance of {}", visible(&self.of)));
         }
-        push(&self.rows, "rows");
+        push(&self.rows, 0, "rows");
         let when = if self.kept { " before, for this answer" } else { "" };
         table.render(columns)
             + &format!(

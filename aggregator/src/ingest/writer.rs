@@ -11,8 +11,9 @@ use bandana_edge::explain::explain;
 use bandana_edge::telemetry::LogLimit;
 use bandana_learners::LearnerError;
 use bandana_shared::identity::{Day, UnixSeconds};
-use bandana_store::{Committed, ExperimentKey, Outcome, Routing, Store, StoreError, Window};
-use bandana_store::{ValidUpload, Verdict};
+use bandana_store::{
+    Committed, ExperimentKey, Outcome, Routing, Store, StoreError, ValidUpload, Verdict, Window,
+};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 

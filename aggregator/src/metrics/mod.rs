@@ -10,8 +10,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bandana_edge::clock::Clock;
-use bandana_edge::memory::Budget;
-use bandana_edge::memory::HeldMetrics;
+use bandana_edge::memory::{Budget, HeldMetrics};
 use bandana_edge::telemetry::metrics::{
     CallMetrics, ConnectionMetrics, Process, register_connections,
 };

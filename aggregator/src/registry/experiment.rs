@@ -19,9 +19,9 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
 use bandana_store::{
-    ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy,
+    ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy, UploadTarget,
+    WrittenRecord, served_policy,
 };
-use bandana_store::{UploadTarget, WrittenRecord, served_policy};
 use tokio::sync::watch;
 
 use super::answers::ExperimentAnswers;

@@ -9,8 +9,7 @@ use bandana_edge::admission::{
 };
 use bandana_edge::auth::{Authorization, OperatorGate};
 use bandana_edge::clock::Clock;
-use bandana_edge::memory::HeldMetrics;
-use bandana_edge::memory::{Budget, HoldingLayer};
+use bandana_edge::memory::{Budget, HeldMetrics, HoldingLayer};
 use bandana_edge::shutdown::ShutdownSignal;
 use bandana_edge::telemetry::metrics::CallMetrics;
 use bandana_edge::telemetry::{Calls, Port};

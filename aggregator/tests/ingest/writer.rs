@@ -20,9 +20,8 @@ use bandana_shared::tally::Tally;
 use bandana_store::Verdict::{Accepted, Duplicate};
 use bandana_store::{
     DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError,
-    Transition,
+    Transition, ValidUpload, Verdict,
 };
-use bandana_store::{ValidUpload, Verdict};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tempfile::TempDir;

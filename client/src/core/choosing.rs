@@ -470,14 +470,19 @@ impl<N: NoiseSource> Core<N> {
         };
         match &added {
             Ok(()) => self.journal.note_reward(),
-            Err(ClientError::NotOpen) => self.statistics.rewards_refused += 1,
-            Err(_) => self.refuse_reward(),
+            Err(ClientError::NotOpen) => self.refuse_late_reward(),
+            Err(_) => self.refuse_unfit_reward(),
         }
         added
     }
 
-    /// Counts a reward that its experiment does not admit.
-    pub(crate) fn refuse_reward(&mut self) {
+    /// Counts a reward of an assignment that takes none, or that nobody knows.
+    pub(crate) fn refuse_late_reward(&mut self) {
+        self.statistics.rewards_refused += 1;
+    }
+
+    /// Counts a reward that its experiment does not admit, such as one that is no number.
+    pub(crate) fn refuse_unfit_reward(&mut self) {
         self.statistics.rewards_refused += 1;
         self.rewards_not_admitted += 1;
     }

@@ -528,7 +528,7 @@ impl Assignment {
             (Ok(reward), None) => core.reward(self.chosen.id(), reward, now).is_ok(),
             (Ok(value), Some(metric)) => core.measure(self.chosen.id(), metric, value, now).is_ok(),
             (Err(_), _) => {
-                core.refuse_reward();
+                core.refuse_unfit_reward();
                 false
             }
         };

@@ -197,7 +197,7 @@ impl Bandana {
 
     fn add(&self, id: AssignmentId, way: impl FnOnce(&Assignment)) -> bool {
         let Some(assignment) = self.assignment(id) else {
-            self.shared.core().refuse_reward();
+            self.shared.core().refuse_late_reward();
             return false;
         };
         way(&assignment);

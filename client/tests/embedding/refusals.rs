@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use bandana_client::{Acceptance, Bandana, FetchTask, Fetched, Task, Tasks, UploadOutcome};
+use bandana_client::{
+    Acceptance, AssignmentId, Bandana, FetchTask, Fetched, Task, Tasks, UploadOutcome,
+};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -113,6 +115,9 @@ fn an_installation_tells_that_its_app_gave_a_reward_that_the_experiment_does_not
         serve(&mut tasks, &clock, &offered)?;
         let choice = bandana.experiment(NAME)?.choose();
         choice.reward(reward);
+        // A reward of an assignment that nobody knows is refused for another reason.
+        assert!(!bandana.reward(AssignmentId::new(7), 1.0));
+        drop(bandana.experiment(NAME)?.choose());
         clock.forward(100_000);
         let told = symbols_told(&serve(&mut tasks, &clock, &offered)?)?;
         assert_eq!(told, [reason.category()], "{reward}");

@@ -19,9 +19,9 @@ use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
 use bandana_store::{
     AuditAction, AuditEntry, AuditQuery, EmbeddedSettings, EmbeddedStore, ExperimentRecord,
-    ExperimentState, Store, StoreError, StoreReader, StoreRefusal, Transition, verify_directory,
+    ExperimentState, Store, StoreError, StoreReader, StoreRefusal, Transition, ValidUpload,
+    Verdict, verify_directory,
 };
-use bandana_store::{ValidUpload, Verdict};
 use tempfile::TempDir;
 
 use crate::input::{byte, memory};

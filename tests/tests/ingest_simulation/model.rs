@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, ensure};
 use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
-use bandana_store::Verdict;
-use bandana_store::{ExperimentRecord, ExperimentState};
+use bandana_store::{ExperimentRecord, ExperimentState, Verdict};
 
 use super::place::WINDOW;
 

@@ -7,11 +7,10 @@ use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
-use bandana_store::ValidUpload;
 use bandana_store::{
     AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState, ExperimentKey,
-    ExperimentRecord, ExperimentState, OpenError, Store, StoreError, TrustedChange, Window,
-    WrittenRecord,
+    ExperimentRecord, ExperimentState, OpenError, Store, StoreError, TrustedChange, ValidUpload,
+    Window, WrittenRecord,
 };
 
 use super::life::{Fault, Point};

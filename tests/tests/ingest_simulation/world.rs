@@ -7,8 +7,7 @@ use bandana_aggregator::ingest::{ExperimentChange, ExperimentCommand, IngestErro
 use bandana_edge::clock::Clock as _;
 use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
-use bandana_store::{Committed, ExperimentRecord};
-use bandana_store::{ValidUpload, Verdict};
+use bandana_store::{Committed, ExperimentRecord, ValidUpload, Verdict};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 

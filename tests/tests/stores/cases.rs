@@ -6,10 +6,9 @@ use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::{Signature, SigningKey};
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
-use bandana_store::Verdict;
 use bandana_store::Verdict::{Accepted, Duplicate};
 use bandana_store::{
-    AuditAction, ExpectedState, ExperimentState, Outcome, Store, StoreError, StoreRefusal,
+    AuditAction, ExpectedState, ExperimentState, Outcome, Store, StoreError, StoreRefusal, Verdict,
 };
 
 use super::Case;

@@ -11,12 +11,11 @@ use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
-use bandana_store::ValidUpload;
 use bandana_store::Verdict::{Accepted, Duplicate};
 use bandana_store::{
     AuditAction, AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState,
-    ExperimentKey, ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window,
-    WrittenRecord,
+    ExperimentKey, ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange,
+    ValidUpload, Window, WrittenRecord,
 };
 use futures_util::FutureExt as _;
 

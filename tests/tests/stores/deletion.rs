@@ -3,10 +3,9 @@
 use anyhow::{Context as _, ensure};
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
 use bandana_shared::signing::SigningKey;
-use bandana_store::Verdict;
 use bandana_store::{
     AuditAction, ExpectedState, ExperimentRecord, ExperimentState, Outcome, Store, StoreError,
-    StoreRefusal, TrustedChange, TrustedRefusal,
+    StoreRefusal, TrustedChange, TrustedRefusal, Verdict,
 };
 use bandana_tests::postgres::{Postgres, query};
 use rusqlite::Connection;

@@ -12,11 +12,10 @@ use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use bandana_shared::transparency::{Frontier, leaf_hash};
-use bandana_store::ValidUpload;
 use bandana_store::{
     AuditAction, AuditQuery, CuratorChange, CuratorName, EmbeddedSettings, EmbeddedStore,
     EpochToAdd, ExperimentState, SessionRound, SessionUpdate, Store, StoreReader, StoredEpoch,
-    TrustedChange, TrustedCommit, TrustedVersion, verify_file,
+    TrustedChange, TrustedCommit, TrustedVersion, ValidUpload, verify_file,
 };
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;

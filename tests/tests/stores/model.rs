@@ -8,8 +8,7 @@ use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{CellIndex, Day};
 use bandana_shared::tally::Tally;
-use bandana_store::{AuditAction, ExperimentState, Store};
-use bandana_store::{ValidUpload, Verdict};
+use bandana_store::{AuditAction, ExperimentState, Store, ValidUpload, Verdict};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 

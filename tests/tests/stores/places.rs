@@ -17,9 +17,8 @@ use bandana_shared::tally::Tally;
 use bandana_store::{
     AuditAction, AuditEntry, AuditQuery, AuditRecord, EmbeddedSettings, EmbeddedStore,
     ExperimentRecord, ExperimentState, PostgresSettings, PostgresStore, Store, StoreReader,
-    Verification, verify_database, verify_directory,
+    ValidUpload, Verdict, Verification, verify_database, verify_directory,
 };
-use bandana_store::{ValidUpload, Verdict};
 use bandana_tests::postgres::Postgres;
 use tempfile::TempDir;
 

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_shared::identity::Day;
-use bandana_store::ValidUpload;
-use bandana_store::Verdict;
 use bandana_store::Verdict::{Accepted, Duplicate};
-use bandana_store::{OpenError, PostgresStore, Store, StoreError};
+use bandana_store::{OpenError, PostgresStore, Store, StoreError, ValidUpload, Verdict};
 use bandana_tests::postgres::{Postgres, query};
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};

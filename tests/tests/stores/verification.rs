@@ -3,9 +3,8 @@
 use anyhow::ensure;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::signing::SigningKey;
-use bandana_store::AuditAction;
 use bandana_store::Verdict::Accepted;
-use bandana_store::{OpenError, StoreError, verify_database};
+use bandana_store::{AuditAction, OpenError, StoreError, verify_database};
 use bandana_tests::postgres::{Postgres, query};
 
 use super::Case;

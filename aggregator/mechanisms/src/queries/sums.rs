@@ -303,7 +303,7 @@ impl SumNoise {
         steps.saturating_mul(1 << self.shift).saturating_add((1 << self.shift) / 2)
     }
 
-    /// The bound on its error, but for this probability.
+    /// The error is at most this, except with probability `beta`.
     pub(super) fn quantile(self, beta: f64) -> u64 {
         let steps = self.noise.quantile(beta);
         steps.saturating_mul(1 << self.shift).saturating_add((1 << self.shift) / 2)

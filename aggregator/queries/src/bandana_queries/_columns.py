@@ -54,10 +54,6 @@ class Column:
         """How many units of the last decimal are 1."""
         return int(10**self.decimals)
 
-    def ends(self) -> tuple[int, int]:
-        """The lowest and the highest number, in units of the last decimal."""
-        return self._codes[0], self._codes[-1]
-
     def values(self) -> list[str]:
         """All values, as text."""
         return [self._text(units) for units in self._codes] if self.is_numbers else self._names

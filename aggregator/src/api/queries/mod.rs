@@ -36,9 +36,8 @@ use bandana_shared::wire::v1::{
 };
 use bandana_store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
-    StoreError, StoreReader, StoreRefusal,
+    StoreError, StoreReader, StoreRefusal, amount, check_part,
 };
-use bandana_store::{amount, check_part};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 

@@ -5,10 +5,9 @@ use bandana_edge::explain::explain;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::partition_selection::Price;
 use bandana_shared::wire::v1::{DataSet, PartitionSelection, RegisterDataSetRequest};
-use bandana_store::amount;
 use bandana_store::{
     AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, Debit, StoreError,
-    StoreRefusal,
+    StoreRefusal, amount,
 };
 use tonic::Status;
 

@@ -15,10 +15,8 @@ use bandana_shared::wire::v1::{
     self, AskRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, ask_response,
     choice, open_session_request, register_data_set_request, synthetic,
 };
-use bandana_store::amount;
-use bandana_store::fingerprint::ContentDigests;
-use bandana_store::fingerprint::FingerprintKey;
-use bandana_store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
+use bandana_store::fingerprint::{ContentDigests, FingerprintKey};
+use bandana_store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord, amount};
 use tonic::Status;
 
 use super::dataset_cache::is_same_file;

@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 
 use bandana_shared::identity::Day;
 
-use bandana_edge::auth::AppShare;
-use bandana_edge::auth::TokenName;
+use bandana_edge::auth::{AppShare, TokenName};
 
 /// The remembered ids of each day by app key.
 #[derive(Debug, Default)]

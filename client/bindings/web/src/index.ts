@@ -22,8 +22,11 @@ const packed = (globalThis as unknown as Record<symbol, string>)[Symbol.for("ban
 
 let loaded: Promise<unknown> | undefined;
 
+/** Bytes, also for programs that have no types of browsers. */
+type Bytes = Uint8Array<ArrayBuffer> | ArrayBuffer;
+
 /** Loads the WebAssembly, once. */
-async function load(unpack: (packed: Uint8Array<ArrayBuffer>) => Promise<Uint8Array<ArrayBuffer> | ArrayBuffer>): Promise<void> {
+async function load(unpack: (packed: Uint8Array<ArrayBuffer>) => Promise<Bytes>): Promise<void> {
   loaded ??= (async () => {
     const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
     return init({ module_or_path: await unpack(bytes) });
@@ -57,7 +60,7 @@ export class Bandana {
   protected static readonly log: (line: string) => void = (line) => console.debug(line);
 
   /** @internal */
-  protected static async unpack(packed: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer> | ArrayBuffer> {
+  protected static async unpack(packed: Uint8Array<ArrayBuffer>): Promise<Bytes> {
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).arrayBuffer();
   }

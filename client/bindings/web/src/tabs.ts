@@ -302,8 +302,8 @@ export class Tabs {
   }
 
   /**
-   * What to show by the page that has the store, and gives what {@link told} does. An arm is asked for only
-   * by who shows it once it is told: what nobody shows would be reported as an arm without a reaction.
+   * What to show, as {@link told} gives it. An arm is asked for only by who shows it once it is told: what
+   * nobody shows would be reported as an arm without a reaction.
    */
   choose(experiment: string, isShownLater: boolean): Told | null {
     const now = Date.now();

@@ -386,8 +386,8 @@ class Bandana:
 
     def reward(self, assignment: Union[int, str, None], reward: float) -> bool:
         """Adds a reward to an assignment (:attr:`Choice.assignment`, or the text of it), also after a
-        restart. Returns whether its window lasts. What is no number, such as the text "1", counts as a reward that is
-        refused."""
+        restart. Returns whether its window lasts. What is no number, such as the text "1", counts as a
+        reward that is refused."""
         return _add(self._core, self._process, assignment, None, reward)
 
     def measure(self, assignment: Union[int, str, None], metric: str, value: float) -> bool:
