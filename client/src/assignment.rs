@@ -167,8 +167,8 @@ impl fmt::Display for Unreported {
                 let (price, cap) = (nats(price), nats(cap));
                 return write!(
                     f,
-                    "a report costs {price} nats, and the whole budget of the app is {cap}, so the \
-                     app never reports"
+                    "a report costs {price} nats, and the app's budget never has more than {cap}, so \
+                     the app never reports"
                 );
             }
             Self::WindowSpent => "the budget of the window is spent",

@@ -104,7 +104,9 @@ pub enum Refusal {
     },
     /// The experiment gives rewards less time than the app accepts.
     #[error(
-        "the experiment's attribution window is {offered:?}; the app accepts {accepted:?} or more"
+        "the experiment's attribution window is {} s; the app accepts {} s or more",
+        .offered.as_secs_f64(),
+        .accepted.as_secs_f64()
     )]
     AttributionWindow {
         /// The experiment's attribution window.
@@ -114,8 +116,10 @@ pub enum Refusal {
     },
     /// The experiment has a shorter release delay than the app accepts.
     #[error(
-        "the experiment's release delay is at most {offered:?}; the app accepts one of {accepted:?} \
-         or more, since the time of an upload tells whose it is"
+        "the experiment's release delay is at most {} s; the app accepts one of {} s or more, since \
+         the time of an upload tells whose it is",
+        .offered.as_secs_f64(),
+        .accepted.as_secs_f64()
     )]
     ReleaseDelay {
         /// The longest delay of the experiment.

@@ -4,6 +4,7 @@
 
 #include "example/host.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,8 +158,12 @@ static void status(void) {
                                           "forked", "storage-unusable", "storage-failing",
                                           "closed"};
   bandana_status status = bandana_status_of(client);
-  printf("%s\t%.9g\t%llu\t%llu\t%llu\t%llu\t%llu\n", standings[status.standing],
-         status.lifetime_spent, (unsigned long long)status.waiting_reports,
+  char spent[32] = "unknown";
+  if (!isnan(status.lifetime_spent)) {
+    snprintf(spent, sizeof spent, "%.9g", status.lifetime_spent);
+  }
+  printf("%s\t%s\t%llu\t%llu\t%llu\t%llu\t%llu\n", standings[status.standing], spent,
+         (unsigned long long)status.waiting_reports,
          (unsigned long long)status.open_assignments,
          (unsigned long long)status.uploads_accepted,
          (unsigned long long)status.fetches_failed, (unsigned long long)status.uploads_refused);

@@ -151,7 +151,8 @@ class Program:
         words = self.ask("status").split("\t")
         names = ("standing", "spent", "waiting", "open", "accepted", "failed", "refused")
         status = dict(zip(names, words))
-        return {k: v if k == "standing" else float(v) for k, v in status.items()}
+        texts = (status["standing"], "unknown")
+        return {k: v if v in texts else float(v) for k, v in status.items()}
 
     def end(self):
         """Ends it by closing its standard input. Returns its exit code."""
@@ -415,6 +416,8 @@ def restart(world, it):
     program.tell("ready", "long", PATIENCE)
     shown = program.arm("choose", "long")
     program.tell("close")
+    closed = program.status()
+    expect((closed["spent"], closed["open"]) == (1.0, 1), "a closed client forgets how it stood")
     expect(program.end() == 0, "the program does not end with 0")
     program = it.start(directory)
     program.tell("join", "long")
@@ -656,6 +659,14 @@ def close(world, it):
     # The directory is free at once, for another program too.
     other = it.start(directory)
     until(lambda: other.status()["standing"] == "on", "the directory is free")
+    # What nobody knows is no 0.
+    directory = world.directory()
+    directory.write_text("no directory", encoding="utf-8")
+    program = it.start(directory)
+    until(lambda: program.status()["standing"] == "storage-unusable", "a file is no directory")
+    expect(program.status()["spent"] == "unknown", "what was spent is not known")
+    program.tell("close")
+    expect(program.status()["spent"] == "unknown", "it is not known afterwards either")
 
 
 @case

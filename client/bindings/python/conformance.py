@@ -83,7 +83,7 @@ def carry_out(app, command, words):
         status = app.status()
         standing = status.standing.name.lower().replace("_", "-")
         figures = (
-            status.lifetime_spent,
+            "unknown" if status.lifetime_spent is None else status.lifetime_spent,
             status.waiting_reports,
             status.open_assignments,
             status.uploads_accepted,

@@ -88,7 +88,7 @@ async function carryOut(command, words) {
       return time(words);
     case "status": {
       const s = app.status();
-      const figures = [s.lifetimeSpent, s.waitingReports, s.openAssignments];
+      const figures = [s.lifetimeSpent ?? "unknown", s.waitingReports, s.openAssignments];
       const counts = [s.uploadsAccepted, s.fetchesFailed, s.uploadsRefused];
       return [s.standing, ...figures, ...counts].join("\t");
     }

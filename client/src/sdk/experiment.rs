@@ -518,7 +518,8 @@ impl Assignment {
         self.add(Some(metric), value);
     }
 
-    fn add(&self, metric: Option<&str>, value: f64) {
+    /// Adds a reward, or a value of a metric. Returns whether it was taken.
+    pub(super) fn add(&self, metric: Option<&str>, value: f64) -> bool {
         let now = self.bandana.shared.now();
         // Infinities are beyond every range.
         let value = value.clamp(f64::MIN, f64::MAX);
@@ -540,5 +541,6 @@ impl Assignment {
         if keeps {
             self.bandana.shared.writes.wake();
         }
+        is_added
     }
 }

@@ -159,9 +159,9 @@ impl Bandana {
         Some(Assignment::new(self.clone(), assigned))
     }
 
-    /// Adds a reward to an earlier assignment, as [`Assignment::reward`] does. Returns whether the
-    /// assignment still takes rewards. If it does not,
-    /// [`Statistics::rewards_refused`](crate::Statistics::rewards_refused) counts the reward.
+    /// Adds a reward to an earlier assignment, as [`Assignment::reward`] does. Returns whether it was
+    /// taken: the assignment still takes rewards, and the experiment admits this one. If it was not,
+    /// [`Statistics::rewards_refused`](crate::Statistics::rewards_refused) counts it.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -176,11 +176,11 @@ impl Bandana {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn reward(&self, id: AssignmentId, reward: f64) -> bool {
-        self.add(id, |assignment| assignment.reward(reward))
+        self.add(id, None, reward)
     }
 
     /// Adds a value of a metric to an earlier assignment, as [`Assignment::measure`] does. Returns
-    /// whether the assignment still takes values, as [`Self::reward`] does.
+    /// whether it was taken, as [`Self::reward`] does.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -192,16 +192,15 @@ impl Bandana {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn measure(&self, id: AssignmentId, metric: &str, value: f64) -> bool {
-        self.add(id, |assignment| assignment.measure(metric, value))
+        self.add(id, Some(metric), value)
     }
 
-    fn add(&self, id: AssignmentId, way: impl FnOnce(&Assignment)) -> bool {
+    fn add(&self, id: AssignmentId, metric: Option<&str>, value: f64) -> bool {
         let Some(assignment) = self.assignment(id) else {
             self.shared.core().refuse_late_reward();
             return false;
         };
-        way(&assignment);
-        true
+        assignment.add(metric, value)
     }
 
     /// Returns the state of the client: reporting, budget, counts and the last troubles.

@@ -88,7 +88,7 @@ fn an_experiment_that_the_whole_budget_can_not_pay_is_told_apart_from_a_spent_on
     assert_eq!(why, Some(Unreported::BeyondBudget { price, cap }));
     let status = bandana.status();
     let told = status.last_refusal.ok_or("no trouble is told")?.to_string();
-    assert!(told.contains("costs 1 nats, and the whole budget of the app is 0"), "{told}");
+    assert!(told.contains("costs 1 nats, and the app's budget never has more than 0"), "{told}");
     assert!(told.contains("raise the app's budget"), "{told}");
     assert_eq!(status.spent.lifetime, NanoNats::ZERO);
     assert!(matches!(tasks.next_task()?, Task::Wait(_) | Task::Done));

@@ -34,9 +34,9 @@ pub enum bandana_standing {
 pub struct bandana_status {
     /// Whether reports are made.
     pub standing: bandana_standing,
-    /// Privacy loss of the running window, in nats.
+    /// Privacy loss of the running window, in nats; NAN: not known without the store.
     pub window_spent: f64,
-    /// Privacy loss so far, in nats.
+    /// Privacy loss so far, in nats; NAN: not known without the store.
     pub lifetime_spent: f64,
     /// Assignments whose rewards still count.
     pub open_assignments: u64,
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn bandana_why_not_ready(
     })
 }
 
-/// Adds a reward to an assignment. Returns whether its window lasts.
+/// Adds a reward to an assignment. Returns whether it was taken.
 ///
 /// # Safety
 /// `client` is NULL, or comes from `bandana_start` and was not freed.
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn bandana_reward(
     contain(false, || client.as_deref().is_some_and(|client| client.reward(assignment, reward)))
 }
 
-/// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment
+/// Adds a value of a metric to an assignment. Returns whether it was taken. An assignment
 /// reports its rewards or one metric, which was drawn with its arm; so tell of all of them. A
 /// metric that the experiment does not have is ignored.
 ///
@@ -221,7 +221,8 @@ pub unsafe extern "C" fn bandana_measure(
     contain(false, || client.as_deref().is_some_and(measure))
 }
 
-/// How the client stands.
+/// How the client stands; once it is closed, as it stood then. NULL or a freed client is CLOSED, and
+/// nothing is known of it: no loss, and counts of 0.
 ///
 /// # Safety
 /// As for `bandana_reward`.
@@ -229,7 +230,7 @@ pub unsafe extern "C" fn bandana_measure(
 pub unsafe extern "C" fn bandana_status_of(client: *const bandana_client) -> bandana_status {
     let client = self::client(client);
     let status = contain(None, || client.as_deref().map(Bandana::status));
-    let status = status.unwrap_or_else(bandana_bindings::Status::closed);
+    let status = status.unwrap_or_else(bandana_bindings::Status::of_none);
     bandana_status {
         standing: match status.standing {
             Standing::On => bandana_standing::ON,
@@ -240,8 +241,8 @@ pub unsafe extern "C" fn bandana_status_of(client: *const bandana_client) -> ban
             Standing::StorageFailing => bandana_standing::STORAGE_FAILING,
             Standing::Closed => bandana_standing::CLOSED,
         },
-        window_spent: status.window_spent,
-        lifetime_spent: status.lifetime_spent,
+        window_spent: status.window_spent.unwrap_or(f64::NAN),
+        lifetime_spent: status.lifetime_spent.unwrap_or(f64::NAN),
         open_assignments: status.open_assignments,
         waiting_reports: status.waiting_reports,
         reports_made: status.reports_made,

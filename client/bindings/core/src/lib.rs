@@ -204,8 +204,8 @@ impl Bandana {
         }
     }
 
-    /// Adds a reward to an assignment, also after a restart. Returns whether its window lasts, so that
-    /// the reward may count. One that comes later, or that the experiment does not admit, is counted in
+    /// Adds a reward to an assignment, also after a restart. Returns whether it was taken, so that it may
+    /// count. One that comes after its window, or that the experiment does not admit, is counted in
     /// [`Status::rewards_refused`].
     pub fn reward(&self, assignment: u64, reward: f64) -> bool {
         self.handle().is_some_and(|handle| handle.reward(AssignmentId::new(assignment), reward))
@@ -219,11 +219,11 @@ impl Bandana {
         self.handle().is_some_and(|handle| handle.measure(id, metric, value))
     }
 
-    /// How the client stands.
+    /// How the client stands; once it is closed, as it stood then.
     pub fn status(&self) -> Status {
-        let Some(handle) = self.handle() else { return Status::closed() };
-        let status = handle.status();
+        let status = self.handle.status();
         let (standing, trouble) = match &status.reporting {
+            _ if self.handle().is_none() => (Standing::Closed, None),
             Reporting::On => (Standing::On, None),
             Reporting::OptedOut => (Standing::OptedOut, None),
             Reporting::ClockDisagrees => (Standing::ClockDisagrees, None),
@@ -237,7 +237,9 @@ impl Bandana {
             // `ShutDown`, and what is added later.
             _ => (Standing::Closed, None),
         };
-        let nats = |nano: u64| nano as f64 / NANO;
+        // Without a store nobody knows, and the core counts with the whole budget.
+        let is_known = !matches!(status.reporting, Reporting::StorageUnusable(_));
+        let nats = |nano: u64| is_known.then_some(nano as f64 / NANO);
         let counts = status.statistics;
         Status {
             standing,

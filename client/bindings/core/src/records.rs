@@ -70,10 +70,10 @@ pub struct Status {
     pub standing: Standing,
     /// What is wrong with the store, in words.
     pub trouble: Option<String>,
-    /// Privacy loss of the running window, in nats.
-    pub window_spent: f64,
-    /// Privacy loss so far, in nats.
-    pub lifetime_spent: f64,
+    /// Privacy loss of the running window, in nats; `None`: not known without the store.
+    pub window_spent: Option<f64>,
+    /// Privacy loss so far, in nats; `None`: not known without the store.
+    pub lifetime_spent: Option<f64>,
     /// Assignments whose rewards still count.
     pub open_assignments: u64,
     /// Reports that no server has counted yet.
@@ -98,13 +98,13 @@ pub struct Status {
 }
 
 impl Status {
-    /// That of a client that was closed.
-    pub fn closed() -> Self {
+    /// That of no client.
+    pub fn of_none() -> Self {
         Self {
             standing: Standing::Closed,
             trouble: None,
-            window_spent: 0.0,
-            lifetime_spent: 0.0,
+            window_spent: None,
+            lifetime_spent: None,
             open_assignments: 0,
             waiting_reports: 0,
             reports_made: 0,

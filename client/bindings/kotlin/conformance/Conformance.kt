@@ -84,8 +84,8 @@ fun carryOut(app: Bandana, command: String, words: List<String>): String = when 
     "time" -> time(app, words[0], words[1].toInt()).toString()
     "status" -> app.status().run {
         val standing = standing.name.lowercase().replace('_', '-')
-        listOf(standing, lifetimeSpent, waitingReports, openAssignments, uploadsAccepted, fetchesFailed, uploadsRefused)
-            .joinToString("\t")
+        val counts = listOf(waitingReports, openAssignments, uploadsAccepted, fetchesFailed, uploadsRefused)
+        (listOf(standing, lifetimeSpent ?: "unknown") + counts).joinToString("\t")
     }
     "refusal" -> told(app.status().lastRefusal)
     "error" -> told(app.status().lastError)

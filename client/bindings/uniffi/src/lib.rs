@@ -119,8 +119,8 @@ pub enum Standing {
 pub struct Status {
     pub standing: Standing,
     pub trouble: Option<String>,
-    pub window_spent: f64,
-    pub lifetime_spent: f64,
+    pub window_spent: Option<f64>,
+    pub lifetime_spent: Option<f64>,
     pub open_assignments: u64,
     pub waiting_reports: u64,
     pub reports_made: u64,
@@ -281,12 +281,12 @@ impl Core {
         self.client.draw(experiment)
     }
 
-    /// Adds a reward to an assignment. Returns whether its window lasts.
+    /// Adds a reward to an assignment. Returns whether it was taken.
     pub fn reward(&self, assignment: u64, reward: f64) -> bool {
         self.rewarded(self.client.reward(assignment, reward))
     }
 
-    /// Adds a value of a metric to an assignment. Returns whether its window lasts.
+    /// Adds a value of a metric to an assignment. Returns whether it was taken.
     pub fn measure(&self, assignment: u64, metric: &str, value: f64) -> bool {
         self.rewarded(self.client.measure(assignment, metric, value))
     }

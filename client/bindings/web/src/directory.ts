@@ -115,14 +115,20 @@ export class DirectoryStore implements Store {
   }
 
   /** The owner is the highest of the files `lock.N`; only the next one removes it. */
-  async own(until: AbortSignal, lost?: () => void): Promise<void> {
+  async own(until: AbortSignal, lost?: () => void, busy?: () => void): Promise<void> {
+    let isBusy = false;
     await mkdir(this.#path, { recursive: true, mode: 0o700 });
     const me = await identity();
     for (;;) {
       until.throwIfAborted();
       const before = await this.#highest();
       const number = before + 1;
-      if (!(await this.#isOwned(before, me)) && (await this.#claim(number, me))) {
+      if (await this.#isOwned(before, me)) {
+        if (!isBusy) {
+          isBusy = true;
+          busy?.();
+        }
+      } else if (await this.#claim(number, me)) {
         this.#owned = { number, lost };
         break;
       }

@@ -51,7 +51,7 @@ export interface Choice {
   readonly reason: string | null;
   /** The label of the arm, or the default. */
   labelOr(otherwise: string): string;
-  /** Adds a reward, while the window lasts. Returns whether it does; of the default, it does not. */
+  /** Adds a reward, while the window lasts. Returns whether it was taken; of the default, it is not. */
   reward(reward: number): boolean;
   /**
    * Adds a value of a metric, as {@link reward}. An assignment reports its rewards or one metric, which was

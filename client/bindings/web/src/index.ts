@@ -2,7 +2,7 @@
 
 import init, { Core, type HostStep } from "./wasm/core.js";
 import { type Choice, Experiment, type Standing, type Status } from "./experiment.js";
-import { checked, finite, flat, type Settings, text } from "./settings.js";
+import { checked, finite, flat, named, type Settings, text } from "./settings.js";
 import { type Store, storeOf } from "./store.js";
 import { inWords, Log } from "./log.js";
 import { type Page, Tabs, type Told, told } from "./tabs.js";
@@ -39,8 +39,9 @@ async function load(unpack: (packed: Uint8Array<ArrayBuffer>) => Promise<Bytes>)
   }
 }
 
-/** How long a start waits for a store, in milliseconds. */
+/** How long a start waits for a store that somebody else has, and for one that is slow, in milliseconds. */
 const PATIENCE_MS = 250;
+const SLOW_MS = 3_000;
 
 /** The wait before a store that could not be read is read again, in milliseconds. */
 const RETRY_MS = 2_000;
@@ -50,6 +51,9 @@ const CALLS_MAX = 8;
 
 /** The longest that a timer takes, in milliseconds. */
 const TIMER_MAX = 86_400_000;
+
+/** A store that is slow. */
+const NOT_YET = { standing: "storage-unusable", trouble: "the store has not answered yet" } as const;
 
 /** The client of an app. */
 export class Bandana {
@@ -80,7 +84,8 @@ export class Bandana {
   readonly #writes: Writes;
   /** What the user has chosen since the start, for a store that comes later. */
   #wish: "in" | "out" | null = null;
-  #failed: () => void = () => {};
+  /** A start waits no longer for the store. */
+  #goOn: () => void = () => {};
   #tabs: Tabs | undefined;
   #carrying = false;
   #again = false;
@@ -123,9 +128,12 @@ export class Bandana {
   }
 
   #start(kept: { state?: Uint8Array; rewards?: Uint8Array } | null): Core {
-    return new Core(this.#settings, kept === null ? "memory" : "host", kept?.state, kept?.rewards, () =>
-      this.#schedule(),
-    );
+    const place = kept === null ? "memory" : "host";
+    try {
+      return new Core(this.#settings, place, kept?.state, kept?.rewards, () => this.#schedule());
+    } catch (error) {
+      throw named(error);
+    }
   }
 
   /** Takes the store if nobody else has it; else when it is free. */
@@ -145,37 +153,36 @@ export class Bandana {
         this.#tell();
       }
     });
-    let fails: (() => void) | undefined;
-    this.#failed = () => fails?.();
-    const settled = Promise.race([
-      owned.catch((error: unknown) => {
-        this.#without = { standing: "storage-unusable", trouble: inWords(error) };
-      }),
-      new Promise<void>((resolve) => (fails = resolve)),
-    ]);
-    // A store that is free is there at once; an app does not wait for another tab to end.
-    const late = new Promise<void>((resolve) => setTimeout(resolve, PATIENCE_MS));
-    await Promise.race([settled, late]);
+    const failed = owned.catch((error: unknown) => {
+      this.#without = { standing: "storage-unusable", trouble: inWords(error) };
+    });
+    let slow: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<void>((resolve) => {
+      this.#goOn = resolve;
+      slow = setTimeout(resolve, SLOW_MS);
+    });
+    await Promise.race([failed, late]);
+    clearTimeout(slow);
   }
 
   /** Ends once the store is this client's. One that can't be used now, as on a full disk, is asked again. */
   async #ask(store: Store): Promise<void> {
+    this.#without = NOT_YET;
+    const busy = () => {
+      this.#without = { standing: "in-use", trouble: "another tab or process has the store" };
+      this.#tell();
+      // A page that is loaded again gives it back soon; an app does not wait for another tab to end.
+      setTimeout(() => this.#goOn(), PATIENCE_MS);
+    };
     for (;;) {
-      const inUse = { standing: "in-use" as const, trouble: "another tab or process has the store" };
-      this.#without ??= inUse;
-      // It can be used, and is not free.
-      const waits = setTimeout(() => (this.#without = inUse), PATIENCE_MS);
-      unref(waits);
       try {
-        await store.own(this.#end.signal, () => this.#lose());
-        return clearTimeout(waits);
+        return await store.own(this.#end.signal, () => this.#lose(), busy);
       } catch (error) {
-        clearTimeout(waits);
         if (this.#closed !== undefined) {
           throw error;
         }
         this.#without = { standing: "storage-unusable", trouble: inWords(error) };
-        this.#failed();
+        this.#goOn();
         this.#tell();
         await new Promise<void>((resolve) => unref(setTimeout(resolve, RETRY_MS)));
       }
@@ -184,14 +191,14 @@ export class Bandana {
 
   /** What is kept, once it can be read: what was spent is not known before. `undefined`: closed. */
   async #read(store: Store): Promise<{ state?: Uint8Array; rewards?: Uint8Array } | undefined> {
-    this.#without = { standing: "storage-unusable", trouble: "the store has not answered yet" };
+    this.#without = NOT_YET;
     while (this.#closed === undefined) {
       try {
         const [state, rewards] = [await store.read("state"), await store.read("rewards")];
         return { ...(state && { state }), ...(rewards && { rewards }) };
       } catch (error) {
         this.#without = { standing: "storage-unusable", trouble: inWords(error) };
-        this.#failed();
+        this.#goOn();
         this.#tell();
         await new Promise<void>((resolve) => unref(setTimeout(resolve, RETRY_MS)));
       }
@@ -361,7 +368,7 @@ export class Bandana {
     };
   }
 
-  /** Adds a reward to an assignment, by its number or the text of it. Returns whether its window lasts. */
+  /** Adds a reward to an assignment, by its number or the text of it. Returns whether it was taken. */
   reward(assignment: bigint | string, reward: number): boolean {
     return this.#add(assignment, null, reward);
   }
@@ -428,8 +435,8 @@ export class Bandana {
     const shown: Status = {
       standing: without?.standing ?? (status.standing as Standing),
       trouble: without?.trouble ?? status.trouble ?? null,
-      windowSpent: without === null ? status.window_spent : null,
-      lifetimeSpent: without === null ? status.lifetime_spent : null,
+      windowSpent: status.window_spent ?? null,
+      lifetimeSpent: status.lifetime_spent ?? null,
       openAssignments: status.open_assignments,
       waitingReports: status.waiting_reports,
       uploadsAccepted: status.uploads_accepted,

@@ -193,3 +193,24 @@ export function finite(reward: unknown): number {
   const isNumber = ["number", "boolean", "bigint"].includes(typeof reward);
   return isNumber ? Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, Number(reward))) : NaN;
 }
+
+/** What the core says of a setting, by the setting's name in this language. */
+export function named(error: unknown): unknown {
+  const names: Record<string, string> = {
+    epsilon_max: "epsilonMax",
+    app_key: "appKey",
+    signers: "operatorKey, countersignerKey",
+    windowBudget: "budget.window",
+    windowDays: "budget.days",
+    lifetimeBudget: "budget.lifetime",
+    logQuorum: "log.quorum",
+    rewardLow: "rewards.low",
+    rewardHigh: "rewards.high",
+    categories: "rewards.categories",
+    refusalsEpsilonMax: "refusals.epsilonMax",
+  };
+  if (error instanceof Error) {
+    error.message = error.message.replace(/^\w+/, (name) => names[name] ?? name);
+  }
+  return error;
+}

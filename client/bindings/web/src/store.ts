@@ -13,9 +13,10 @@ export interface Store {
   writeNow?(slot: Slot, bytes: Uint8Array): void;
   /**
    * Resolves once this client alone has the store, and keeps it until the signal aborts. Rejects when
-   * the signal has aborted before. `lost` is called when somebody else takes it all the same.
+   * the signal has aborted before. `lost` is called when somebody else takes it all the same. Call `busy`
+   * once you know that somebody else has it: a start waits for a store that is slow, and not for that one.
    */
-  own(until: AbortSignal, lost?: () => void): Promise<void>;
+  own(until: AbortSignal, lost?: () => void, busy?: () => void): Promise<void>;
   /** The name by which the pages of an origin tell each other of the user's choice, if they do. */
   readonly channel?: string;
 }
@@ -108,7 +109,7 @@ export class PageStore implements Store {
     return this.#use((database) => put(database, slot, bytes));
   }
 
-  own(until: AbortSignal, lost?: () => void): Promise<void> {
+  own(until: AbortSignal, lost?: () => void, busy?: () => void): Promise<void> {
     if (navigator.locks === undefined) {
       return Promise.reject(new Error("this page has no Web Locks; it must be served by https"));
     }
@@ -125,7 +126,19 @@ export class PageStore implements Store {
         (await this.#database?.catch(() => undefined))?.close();
         this.#database = undefined;
       };
-      navigator.locks.request(this.#name, { signal: until }, held).catch((error: unknown) => {
+      const taken = async () => {
+        let isFree = true;
+        // Whoever can't have it at once hears of that at once.
+        await navigator.locks.request(this.#name, { ifAvailable: true }, (lock) => {
+          isFree = lock !== null;
+          return isFree ? held() : undefined;
+        });
+        if (!isFree) {
+          busy?.();
+          await navigator.locks.request(this.#name, { signal: until }, held);
+        }
+      };
+      taken().catch((error: unknown) => {
         reject(error);
         if (isHeld) {
           // Another script of the page has stolen it.
@@ -140,7 +153,7 @@ export class PageStore implements Store {
 export function storeOf(store: string | Store | null | undefined): Store | null {
   if (store === undefined) {
     if (!hasDatabase()) {
-      throw new TypeError("store: there is no IndexedDB; give a DirectoryStore, or null for none");
+      throw new TypeError("store: there is no IndexedDB here; give a store of your own (in Node a DirectoryStore), or null for none");
     }
     return new PageStore("default");
   }

@@ -40,13 +40,13 @@ async function until(isSo) {
 
 test("a setting that can't be used is named", async () => {
   for (const [settings, what] of [
-    [{ epsilonMax: -1 }, /epsilon_max/],
-    [{ epsilonMax: Number.NaN }, /epsilon_max/],
+    [{ epsilonMax: -1 }, /^Error: epsilonMax: /],
+    [{ epsilonMax: Number.NaN }, /^Error: epsilonMax: /],
     [{ epsilonMax: "1" }, /epsilonMax/],
     [{ budget: { window: 1, days: 0, lifetime: 1 } }, /budget/],
-    [{ budget: { window: 1, days: 1.5, lifetime: 1 } }, /windowDays/],
-    [{ operatorKey: "abc" }, /signers/],
-    [{ appKey: "two words" }, /app_key/],
+    [{ budget: { window: 1, days: 1.5, lifetime: 1 } }, /^Error: budget.days: /],
+    [{ operatorKey: "abc" }, /^Error: operatorKey, countersignerKey: /],
+    [{ appKey: "two words" }, /^Error: appKey: /],
     [{ rewards: { kind: "bounded", low: 1, high: 0 } }, /rewards/],
     [{ rewards: { kind: "many" } }, /rewards/],
     [{ segments: { Platform: "ios" } }, /segments/],
@@ -246,6 +246,7 @@ test("of processes that start after a crash, one has the directory", async () =>
 function shared() {
   const kept = new Map();
   let free = Promise.resolve();
+  let isOwned = false;
   return () => {
     const store = { lost: undefined, writes: 0 };
     return Object.assign(store, {
@@ -254,15 +255,32 @@ function shared() {
         store.writes += 1;
         kept.set(slot, bytes);
       },
-      own: async (end, lost) => {
+      own: async (end, lost, busy) => {
         store.lost = lost;
         const before = free;
         free = before.then(() => new Promise((resolve) => end.addEventListener("abort", resolve)));
+        if (isOwned) {
+          busy();
+        }
+        isOwned = true;
         await before;
       },
     });
   };
 }
+
+test("a start waits for a store that is slow, so that the first arm is reported", async () => {
+  const store = shared()();
+  const { own } = store;
+  store.own = async (...words) => {
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    return own(...words);
+  };
+  const app = await start({ store });
+  assert.deepEqual([app.status().standing, app.status().lifetimeSpent], ["on", 0]);
+  await app.close();
+  assert.deepEqual([app.status().standing, app.status().lifetimeSpent], ["closed", 0], "it is known");
+});
 
 test("a choice of the user outlasts the wait for a store", async () => {
   const store = shared();

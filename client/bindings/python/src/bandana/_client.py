@@ -187,8 +187,8 @@ class Choice:
         return default if self._choice.label is None else self._choice.label
 
     def reward(self, reward: float) -> bool:
-        """Adds a reward, while the window lasts. Returns whether it does; of the default, and in a copy
-        of the process, it does not. All rewards of an assignment make one report."""
+        """Adds a reward, while the window lasts. Returns whether it was taken; of the default, and in a
+        copy of the process, it is not. All rewards of an assignment make one report."""
         return _add(self._core, self._process, self._choice.assignment, None, reward)
 
     def measure(self, metric: str, value: float) -> bool:
@@ -386,7 +386,7 @@ class Bandana:
 
     def reward(self, assignment: Union[int, str, None], reward: float) -> bool:
         """Adds a reward to an assignment (:attr:`Choice.assignment`, or the text of it), also after a
-        restart. Returns whether its window lasts. What is no number, such as the text "1", counts as a
+        restart. Returns whether it was taken. What is no number, such as the text "1", counts as a
         reward that is refused."""
         return _add(self._core, self._process, assignment, None, reward)
 
@@ -395,7 +395,7 @@ class Bandana:
         return _add(self._core, self._process, assignment, metric, value)
 
     def status(self) -> Status:
-        """How the client stands."""
+        """How the client stands; once it is closed, as it stood then."""
         return self._core.status()
 
     def opt_out(self) -> bool:

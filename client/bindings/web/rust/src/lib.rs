@@ -77,10 +77,10 @@ pub struct Status {
     pub standing: String,
     /// What is wrong with the store.
     pub trouble: Option<String>,
-    /// Privacy loss of the running window, in nats.
-    pub window_spent: f64,
-    /// Privacy loss so far, in nats.
-    pub lifetime_spent: f64,
+    /// Privacy loss of the running window, in nats; none: not known without the store.
+    pub window_spent: Option<f64>,
+    /// Privacy loss so far, in nats; none: not known without the store.
+    pub lifetime_spent: Option<f64>,
     /// Assignments whose rewards still count.
     pub open_assignments: f64,
     /// Reports that no server has counted yet.

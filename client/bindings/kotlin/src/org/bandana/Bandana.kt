@@ -107,7 +107,7 @@ class Choice internal constructor(private val client: Bandana, private val of: o
     /** The label of the arm, or [default]. */
     fun labelOr(default: String): String = of.label ?: default
 
-    /** Adds a reward, while the window lasts. Returns whether it does; of the default, it does not. */
+    /** Adds a reward, while the window lasts. Returns whether it was taken; of the default, it is not. */
     fun reward(reward: Double): Boolean = of.assignment?.let { client.reward(it, reward) } ?: false
 
     /**
