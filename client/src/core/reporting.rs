@@ -16,34 +16,28 @@ use crate::time::Timestamp;
 const REPORT_AGE_MAX: Duration = Duration::from_hours(60 * 24);
 
 impl<N: NoiseSource> Core<N> {
-    /// The next task. This call privatizes the assignments whose attribution window has ended. A
-    /// task that has no result after two minutes is handed out again.
+    /// Makes what time has made due: the private bit of each assignment whose attribution window has
+    /// ended, and the end of reports whose server is gone. [`Self::next_task`] begins with it.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
     /// use std::time::Duration;
-    /// use bandana_client::Task;
     ///
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// client.draw(&id, now())?;
+    /// client.advance(now().after(Duration::from_secs(599)))?;
     /// assert_eq!((client.open_assignments(), client.waiting_reports()), (1, 0));
-    /// let end = now().after(Duration::from_secs(600));
-    /// client.next_task(end)?;
+    /// client.advance(now().after(Duration::from_secs(600)))?;
     /// assert_eq!((client.open_assignments(), client.waiting_reports()), (0, 1));
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost; call again later.
-    pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
-        let task = if self.is_opted_out() { Task::Done } else { self.due_task(now)? };
-        if matches!(task, Task::Fetch(_) | Task::Upload(_) | Task::Shuffled(_)) {
-            self.server.called(now);
+    pub fn advance(&mut self, now: Timestamp) -> Result<(), ClientError> {
+        if self.is_opted_out() {
+            return Ok(());
         }
-        Ok(task)
-    }
-
-    fn due_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
         self.privatize(now)?;
         self.drop_expired(now);
         self.part_gathered(now)?;
@@ -53,6 +47,37 @@ impl<N: NoiseSource> Core<N> {
                 self.record(Change::Sealed { id, sealed });
             }
         }
+        Ok(())
+    }
+
+    /// The next task, after [`Self::advance`]. One that has no result after two minutes is handed out
+    /// again.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::Task;
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.draw(&id, now())?;
+    /// // The server is asked for its day before a report leaves.
+    /// let later = now().after(Duration::from_secs(600 + 3600));
+    /// assert!(matches!(client.next_task(later)?, Task::Fetch(_)));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::Entropy`]: nothing is lost; call again later.
+    pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
+        self.advance(now)?;
+        let task = if self.is_opted_out() { Task::Done } else { self.due_task(now)? };
+        if matches!(task, Task::Fetch(_) | Task::Upload(_) | Task::Shuffled(_)) {
+            self.server.called(now);
+        }
+        Ok(task)
+    }
+
+    fn due_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
         if self.server.end(now).is_some() {
             return Ok(self.next_time(now).map_or(Task::Done, Task::Wait));
         }

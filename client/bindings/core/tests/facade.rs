@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bandana_bindings::{
     Bandana, Call, Configuration, ForcedArm, LogTerms, Metric, RefusalTerms, RewardTerms, Segment,
-    SetupError, Slot, Standing, Step, Store,
+    SetupError, Slot, Standing, Status, Step, Store,
 };
 use bandana_client::{Clock as _, SystemClock};
 use bandana_shared::cells;
