@@ -191,9 +191,9 @@ typedef struct {
 typedef struct {
   // Whether reports are made.
   bandana_standing standing;
-  // Privacy loss of the running window, in nats.
+  // Privacy loss of the running window, in nats; NAN: not known without the store.
   double window_spent;
-  // Privacy loss so far, in nats.
+  // Privacy loss so far, in nats; NAN: not known without the store.
   double lifetime_spent;
   // Assignments whose rewards still count.
   uint64_t open_assignments;
@@ -261,13 +261,13 @@ bool bandana_join(const bandana_client *client,
 // As for `bandana_choose`.
 char *bandana_why_not_ready(const bandana_client *client, const char *name);
 
-// Adds a reward to an assignment. Returns whether its window lasts.
+// Adds a reward to an assignment. Returns whether it was taken.
 //
 // # Safety
 // `client` is NULL, or comes from `bandana_start` and was not freed.
 bool bandana_reward(const bandana_client *client, uint64_t assignment, double reward);
 
-// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment
+// Adds a value of a metric to an assignment. Returns whether it was taken. An assignment
 // reports its rewards or one metric, which was drawn with its arm; so tell of all of them. A
 // metric that the experiment does not have is ignored.
 //
@@ -278,7 +278,8 @@ bool bandana_measure(const bandana_client *client,
                      const char *metric,
                      double value);
 
-// How the client stands.
+// How the client stands; once it is closed, as it stood then. NULL or a freed client is CLOSED, and
+// nothing is known of it: no loss, and counts of 0.
 //
 // # Safety
 // As for `bandana_reward`.

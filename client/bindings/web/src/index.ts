@@ -175,9 +175,14 @@ export class Bandana {
       setTimeout(() => this.#goOn(), PATIENCE_MS);
     };
     for (;;) {
+      // So long, and it does not fail: somebody else has it, also where the store does not say so.
+      const slow = setTimeout(busy, SLOW_MS);
+      unref(slow);
       try {
-        return await store.own(this.#end.signal, () => this.#lose(), busy);
+        await store.own(this.#end.signal, () => this.#lose(), busy);
+        return clearTimeout(slow);
       } catch (error) {
+        clearTimeout(slow);
         if (this.#closed !== undefined) {
           throw error;
         }

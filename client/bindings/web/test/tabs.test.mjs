@@ -203,6 +203,7 @@ test("an arm is asked for only by who shows it: what nobody shows would be one w
 function memory(channel) {
   const kept = new Map();
   let free = Promise.resolve();
+  let isOwned = false;
   const store = {
     channel,
     reading: Promise.resolve(),
@@ -211,9 +212,13 @@ function memory(channel) {
       return kept.get(slot);
     },
     write: async (slot, bytes) => void kept.set(slot, bytes),
-    own: async (end) => {
+    own: async (end, _lost, busy) => {
       const before = free;
       free = before.then(() => new Promise((resolve) => end.addEventListener("abort", resolve)));
+      if (isOwned) {
+        busy();
+      }
+      isOwned = true;
       await before;
     },
   };

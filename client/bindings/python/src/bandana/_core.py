@@ -540,7 +540,7 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_log_line() != 53050:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    if lib.uniffi_bandana_ffi_checksum_method_core_measure() != 51077:
+    if lib.uniffi_bandana_ffi_checksum_method_core_measure() != 43861:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_next_step() != 6771:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
@@ -550,7 +550,7 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_opt_out() != 10162:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    if lib.uniffi_bandana_ffi_checksum_method_core_reward() != 25406:
+    if lib.uniffi_bandana_ffi_checksum_method_core_reward() != 19391:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_status() != 9779:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
@@ -2057,9 +2057,34 @@ class _UniffiFfiConverterTypeStanding(_UniffiConverterRustBuffer):
 
 
 
+class _UniffiFfiConverterOptionalFloat64(_UniffiConverterRustBuffer):
+    @classmethod
+    def check_lower(cls, value):
+        if value is not None:
+            _UniffiFfiConverterFloat64.check_lower(value)
+
+    @classmethod
+    def write(cls, value, buf):
+        if value is None:
+            buf.write_u8(0)
+            return
+
+        buf.write_u8(1)
+        _UniffiFfiConverterFloat64.write(value, buf)
+
+    @classmethod
+    def read(cls, buf):
+        flag = buf.read_u8()
+        if flag == 0:
+            return None
+        elif flag == 1:
+            return _UniffiFfiConverterFloat64.read(buf)
+        else:
+            raise InternalError("Unexpected flag byte for optional type")
+
 @dataclass
 class Status:
-    def __init__(self, *, standing:Standing, trouble:typing.Optional[str], window_spent:float, lifetime_spent:float, open_assignments:int, waiting_reports:int, reports_made:int, uploads_accepted:int, uploads_refused:int, fetches_failed:int, answers_refused:int, rewards_refused:int, last_refusal:typing.Optional[str], last_error:typing.Optional[str]):
+    def __init__(self, *, standing:Standing, trouble:typing.Optional[str], window_spent:typing.Optional[float], lifetime_spent:typing.Optional[float], open_assignments:int, waiting_reports:int, reports_made:int, uploads_accepted:int, uploads_refused:int, fetches_failed:int, answers_refused:int, rewards_refused:int, last_refusal:typing.Optional[str], last_error:typing.Optional[str]):
         self.standing = standing
         self.trouble = trouble
         self.window_spent = window_spent
@@ -2117,8 +2142,8 @@ class _UniffiFfiConverterTypeStatus(_UniffiConverterRustBuffer):
         return Status(
             standing=_UniffiFfiConverterTypeStanding.read(buf),
             trouble=_UniffiFfiConverterOptionalString.read(buf),
-            window_spent=_UniffiFfiConverterFloat64.read(buf),
-            lifetime_spent=_UniffiFfiConverterFloat64.read(buf),
+            window_spent=_UniffiFfiConverterOptionalFloat64.read(buf),
+            lifetime_spent=_UniffiFfiConverterOptionalFloat64.read(buf),
             open_assignments=_UniffiFfiConverterUInt64.read(buf),
             waiting_reports=_UniffiFfiConverterUInt64.read(buf),
             reports_made=_UniffiFfiConverterUInt64.read(buf),
@@ -2135,8 +2160,8 @@ class _UniffiFfiConverterTypeStatus(_UniffiConverterRustBuffer):
     def check_lower(value):
         _UniffiFfiConverterTypeStanding.check_lower(value.standing)
         _UniffiFfiConverterOptionalString.check_lower(value.trouble)
-        _UniffiFfiConverterFloat64.check_lower(value.window_spent)
-        _UniffiFfiConverterFloat64.check_lower(value.lifetime_spent)
+        _UniffiFfiConverterOptionalFloat64.check_lower(value.window_spent)
+        _UniffiFfiConverterOptionalFloat64.check_lower(value.lifetime_spent)
         _UniffiFfiConverterUInt64.check_lower(value.open_assignments)
         _UniffiFfiConverterUInt64.check_lower(value.waiting_reports)
         _UniffiFfiConverterUInt64.check_lower(value.reports_made)
@@ -2152,8 +2177,8 @@ class _UniffiFfiConverterTypeStatus(_UniffiConverterRustBuffer):
     def write(value, buf):
         _UniffiFfiConverterTypeStanding.write(value.standing, buf)
         _UniffiFfiConverterOptionalString.write(value.trouble, buf)
-        _UniffiFfiConverterFloat64.write(value.window_spent, buf)
-        _UniffiFfiConverterFloat64.write(value.lifetime_spent, buf)
+        _UniffiFfiConverterOptionalFloat64.write(value.window_spent, buf)
+        _UniffiFfiConverterOptionalFloat64.write(value.lifetime_spent, buf)
         _UniffiFfiConverterUInt64.write(value.open_assignments, buf)
         _UniffiFfiConverterUInt64.write(value.waiting_reports, buf)
         _UniffiFfiConverterUInt64.write(value.reports_made, buf)
@@ -2744,7 +2769,7 @@ class CoreProtocol(typing.Protocol):
         raise NotImplementedError
     def measure(self, assignment: int,metric: str,value: float) -> bool:
         """
-        Adds a value of a metric to an assignment. Returns whether its window lasts.
+        Adds a value of a metric to an assignment. Returns whether it was taken.
 """
         raise NotImplementedError
     def next_step(self, ) -> Step:
@@ -2769,7 +2794,7 @@ class CoreProtocol(typing.Protocol):
         raise NotImplementedError
     def reward(self, assignment: int,reward: float) -> bool:
         """
-        Adds a reward to an assignment. Returns whether its window lasts.
+        Adds a reward to an assignment. Returns whether it was taken.
 """
         raise NotImplementedError
     def status(self, ) -> Status:
@@ -3007,7 +3032,7 @@ class Core(CoreProtocol):
         return _uniffi_lift_return(_uniffi_ffi_result)
     def measure(self, assignment: int,metric: str,value: float) -> bool:
         """
-        Adds a value of a metric to an assignment. Returns whether its window lasts.
+        Adds a value of a metric to an assignment. Returns whether it was taken.
 """
         
         _UniffiFfiConverterUInt64.check_lower(assignment)
@@ -3091,7 +3116,7 @@ class Core(CoreProtocol):
         return _uniffi_lift_return(_uniffi_ffi_result)
     def reward(self, assignment: int,reward: float) -> bool:
         """
-        Adds a reward to an assignment. Returns whether its window lasts.
+        Adds a reward to an assignment. Returns whether it was taken.
 """
         
         _UniffiFfiConverterUInt64.check_lower(assignment)

@@ -926,7 +926,7 @@ private fun uniffiCheckApiChecksums(lib: IntegrityCheckingUniffiLib) {
     if ((lib.uniffi_bandana_ffi_checksum_method_core_log_line() and 0xFFFF) != 53050) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
-    if ((lib.uniffi_bandana_ffi_checksum_method_core_measure() and 0xFFFF) != 51077) {
+    if ((lib.uniffi_bandana_ffi_checksum_method_core_measure() and 0xFFFF) != 43861) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_next_step() and 0xFFFF) != 6771) {
@@ -941,7 +941,7 @@ private fun uniffiCheckApiChecksums(lib: IntegrityCheckingUniffiLib) {
     if ((lib.uniffi_bandana_ffi_checksum_method_core_opt_out() and 0xFFFF) != 10162) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
-    if ((lib.uniffi_bandana_ffi_checksum_method_core_reward() and 0xFFFF) != 25406) {
+    if ((lib.uniffi_bandana_ffi_checksum_method_core_reward() and 0xFFFF) != 19391) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_status() and 0xFFFF) != 9779) {
@@ -1462,7 +1462,7 @@ public interface CoreInterface {
     fun `logLine`(): LogLine?
     
     /**
-     * Adds a value of a metric to an assignment. Returns whether its window lasts.
+     * Adds a value of a metric to an assignment. Returns whether it was taken.
      */
     fun `measure`(`assignment`: kotlin.ULong, `metric`: kotlin.String, `value`: kotlin.Double): kotlin.Boolean
     
@@ -1487,7 +1487,7 @@ public interface CoreInterface {
     fun `optOut`(): kotlin.Boolean
     
     /**
-     * Adds a reward to an assignment. Returns whether its window lasts.
+     * Adds a reward to an assignment. Returns whether it was taken.
      */
     fun `reward`(`assignment`: kotlin.ULong, `reward`: kotlin.Double): kotlin.Boolean
     
@@ -1770,7 +1770,7 @@ open class Core: Disposable, AutoCloseable, CoreInterface
 
     
     /**
-     * Adds a value of a metric to an assignment. Returns whether its window lasts.
+     * Adds a value of a metric to an assignment. Returns whether it was taken.
      */override fun `measure`(`assignment`: kotlin.ULong, `metric`: kotlin.String, `value`: kotlin.Double): kotlin.Boolean {
             return FfiConverterBoolean.lift(
     callWithHandle {
@@ -1853,7 +1853,7 @@ open class Core: Disposable, AutoCloseable, CoreInterface
 
     
     /**
-     * Adds a reward to an assignment. Returns whether its window lasts.
+     * Adds a reward to an assignment. Returns whether it was taken.
      */override fun `reward`(`assignment`: kotlin.ULong, `reward`: kotlin.Double): kotlin.Boolean {
             return FfiConverterBoolean.lift(
     callWithHandle {
@@ -2519,9 +2519,9 @@ data class Status (
     , 
     var `trouble`: kotlin.String?
     , 
-    var `windowSpent`: kotlin.Double
+    var `windowSpent`: kotlin.Double?
     , 
-    var `lifetimeSpent`: kotlin.Double
+    var `lifetimeSpent`: kotlin.Double?
     , 
     var `openAssignments`: kotlin.ULong
     , 
@@ -2560,8 +2560,8 @@ public object FfiConverterTypeStatus: FfiConverterRustBuffer<Status> {
         return Status(
             FfiConverterTypeStanding.read(buf),
             FfiConverterOptionalString.read(buf),
-            FfiConverterDouble.read(buf),
-            FfiConverterDouble.read(buf),
+            FfiConverterOptionalDouble.read(buf),
+            FfiConverterOptionalDouble.read(buf),
             FfiConverterULong.read(buf),
             FfiConverterULong.read(buf),
             FfiConverterULong.read(buf),
@@ -2578,8 +2578,8 @@ public object FfiConverterTypeStatus: FfiConverterRustBuffer<Status> {
     override fun allocationSize(value: Status) = (
             FfiConverterTypeStanding.allocationSize(value.`standing`) +
             FfiConverterOptionalString.allocationSize(value.`trouble`) +
-            FfiConverterDouble.allocationSize(value.`windowSpent`) +
-            FfiConverterDouble.allocationSize(value.`lifetimeSpent`) +
+            FfiConverterOptionalDouble.allocationSize(value.`windowSpent`) +
+            FfiConverterOptionalDouble.allocationSize(value.`lifetimeSpent`) +
             FfiConverterULong.allocationSize(value.`openAssignments`) +
             FfiConverterULong.allocationSize(value.`waitingReports`) +
             FfiConverterULong.allocationSize(value.`reportsMade`) +
@@ -2595,8 +2595,8 @@ public object FfiConverterTypeStatus: FfiConverterRustBuffer<Status> {
     override fun write(value: Status, buf: ByteBuffer) {
             FfiConverterTypeStanding.write(value.`standing`, buf)
             FfiConverterOptionalString.write(value.`trouble`, buf)
-            FfiConverterDouble.write(value.`windowSpent`, buf)
-            FfiConverterDouble.write(value.`lifetimeSpent`, buf)
+            FfiConverterOptionalDouble.write(value.`windowSpent`, buf)
+            FfiConverterOptionalDouble.write(value.`lifetimeSpent`, buf)
             FfiConverterULong.write(value.`openAssignments`, buf)
             FfiConverterULong.write(value.`waitingReports`, buf)
             FfiConverterULong.write(value.`reportsMade`, buf)
@@ -3235,6 +3235,38 @@ public object FfiConverterOptionalULong: FfiConverterRustBuffer<kotlin.ULong?> {
         } else {
             buf.put(1)
             FfiConverterULong.write(value, buf)
+        }
+    }
+}
+
+
+
+
+/**
+ * @suppress
+ */
+public object FfiConverterOptionalDouble: FfiConverterRustBuffer<kotlin.Double?> {
+    override fun read(buf: ByteBuffer): kotlin.Double? {
+        if (buf.get().toInt() == 0) {
+            return null
+        }
+        return FfiConverterDouble.read(buf)
+    }
+
+    override fun allocationSize(value: kotlin.Double?): ULong {
+        if (value == null) {
+            return 1UL
+        } else {
+            return 1UL + FfiConverterDouble.allocationSize(value)
+        }
+    }
+
+    override fun write(value: kotlin.Double?, buf: ByteBuffer) {
+        if (value == null) {
+            buf.put(0)
+        } else {
+            buf.put(1)
+            FfiConverterDouble.write(value, buf)
         }
     }
 }
