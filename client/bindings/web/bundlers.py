@@ -20,7 +20,7 @@ from browser import PATIENCE, ROOT, Browser, Quiet
 HERE = pathlib.Path(__file__).resolve().parent
 POLICY = "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' http://127.0.0.1:*"
 FAST = ["node", "commonjs", "exit", "react", "esbuild", "webpack", "rollup", "vite", "vite-dev"]
-DEEP = ["parcel", "next", "bun", "deno"]
+DEEP = ["parcel", "next", "bun", "deno", "jest"]
 
 # What browsers of the list do not have, though this one does.
 NEWER = """
@@ -190,6 +190,19 @@ def in_program(name, command, folder):
     print(f"{name}: the example shows {done.stdout.strip()}", flush=True)
 
 
+def jest(folder, archive):
+    """A test of an app, with the settings that docs/web.md has for Jest."""
+    folder.mkdir(exist_ok=True)
+    (folder / "package.json").write_text("{}", encoding="utf-8")
+    install = ["npm", "install", "--silent", "--no-audit", "jest@30.2.0", "jest-environment-jsdom@30.2.0", archive]
+    subprocess.run(install, cwd=folder, check=True)
+    text = (ROOT / "docs/web.md").read_text(encoding="utf-8")
+    for name in ("jest.config.cjs", "jest.setup.cjs", "button.test.cjs"):
+        code = re.search(rf"^// {re.escape(name)}\n(.*?)^(?://|```)", text, re.DOTALL | re.MULTILINE)
+        (folder / name).write_text(code[1], encoding="utf-8")
+    subprocess.run(["node_modules/.bin/jest", "--config", "jest.config.cjs"], cwd=folder, check=True)
+
+
 def run(browser, name, folder, page, origin, port):
     """Builds and runs the example by one bundler or program."""
     os.environ["NEXT_TELEMETRY_DISABLED"] = "1"
@@ -213,6 +226,8 @@ def run(browser, name, folder, page, origin, port):
         in_program(name, [bin / "bun", "program.mjs"], folder)
     elif name == "deno":
         in_program(name, [bin / "deno", "run", "--allow-all", "program.mjs"], folder)
+    elif name == "jest":
+        jest(folder / "jest", next(folder.glob("bandana-client-*.tgz")))
     else:
         built(folder, name, page)
         shows(browser, name, f"{origin}/{name}/")
