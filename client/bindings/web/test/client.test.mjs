@@ -32,7 +32,7 @@ function start(settings) {
 }
 
 async function until(isSo) {
-  for (const end = Date.now() + 10_000; !(await isSo()); ) {
+  for (const end = Date.now() + 60_000; !(await isSo()); ) {
     assert.ok(Date.now() < end);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }

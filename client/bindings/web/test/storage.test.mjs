@@ -19,7 +19,7 @@ function start(settings) {
 }
 
 async function until(isSo) {
-  for (const end = Date.now() + 30_000; !(await isSo()); ) {
+  for (const end = Date.now() + 60_000; !(await isSo()); ) {
     assert.ok(Date.now() < end);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }

@@ -11,7 +11,7 @@ const blue = { label: "blue", arm: 0, assignment: 7n, reported: true, reason: nu
 const none = { label: null, arm: null, assignment: null, reported: false, reason: "no policy" };
 
 async function until(isSo) {
-  for (const end = Date.now() + 30_000; !(await isSo()); ) {
+  for (const end = Date.now() + 60_000; !(await isSo()); ) {
     assert.ok(Date.now() < end);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
