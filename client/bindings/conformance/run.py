@@ -566,7 +566,7 @@ def bad_settings_and_names(world, it):
     log, witness = world.logged.key, world.logged.witness_key
     for settings, what in (
         ((1, -1, "-", "-", "-", "-", "-"), "budget"),
-        ((1, 10, "nonsense", "-", "-", "-", "-"), "signers"),
+        ((1, 10, "nonsense", "-", "-", "-", "-"), "key"),
         ((1, 10, "-", "Platform=ios", "-", "-", "-"), "segments"),
         ((1, 10, "-", "-", "days until", "-", "-"), "metrics"),
         ((1, 10, "-", "-", "-", "1:0", "-"), "rewards"),
