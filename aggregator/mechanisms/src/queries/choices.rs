@@ -140,6 +140,9 @@ pub(super) fn answer<R: Rng + ?Sized>(
     let candidates: Vec<usize> = (0..values)
         .filter(|&value| u32::try_from(value).is_ok_and(|code| selection.holds_of(place, code)))
         .collect();
+    if candidates.len() == 1 {
+        return Err(QueryError::Insensitive);
+    }
     let chooser = &chooser.among(&candidates, values)?;
     let value = |place: usize| {
         let code = candidates.get(place).copied().unwrap_or(usize::MAX);
@@ -169,6 +172,8 @@ pub(super) fn answer<R: Rng + ?Sized>(
     };
     let chosen = chooser.choose((&utilities, unit), loss, rng)?;
     let shortfall = chooser.shortfall((utilities.len(), unit), loss, beta)?.div_ceil(unit);
+    // No value is missed by more than all rows, whose number is public.
+    let shortfall = shortfall.min(rows.count());
     Ok(Answer::Value { value: value(chosen), shortfall, interval })
 }
 

@@ -14,6 +14,10 @@
 //! The first are largest at u = 1. With f = q = s they are s (1 - v)(3/2 + v), which is at most 25/16 s, at v = -1/4;
 //! and s (1 - v)² (1/4 + (1 + v)²), which is below 4/3 s. Without squares, they are at most f. A test tries all
 //! pairs of 801 distances.
+//!
+//! A wide sum is rounded down to steps, of which a row moves it by N at most. Then a change that moves it by a
+//! part x of its range moves it by less than x N + 1 steps, a part of x + 1/N. As x <= 1 and f, q <= 1, either loss
+//! grows by 3/N at most for each of two sums, by 6/N in all. The shares are that much smaller.
 
 use rand::Rng;
 
@@ -176,14 +180,26 @@ fn noises(
         };
         Ok([noise(0)?, noise(1)?, noise(2)?])
     };
+    let fewest = |noises: &[Option<SumNoise>; 3]| {
+        noises.iter().flatten().filter_map(SumNoise::rounded).min()
+    };
     let noises = of(shares)?;
-    if noises.iter().flatten().all(SumNoise::is_of_ones) {
+    if fewest(&noises).is_none() {
         return Ok(noises);
     }
-    // Steps are rounded, so that what rows move together is not known as exactly: each has an equal part.
+    let [f, q, c] = shares;
+    let smaller = Ratio::new(STEPS_LEAST + 6, STEPS_LEAST)?;
+    let noises = of([f.times(smaller)?, q.times(smaller)?, c.times(smaller)?])?;
+    if fewest(&noises).is_none_or(|steps| steps >= STEPS_LEAST) {
+        return Ok(noises);
+    }
+    // So few steps that each sum has an equal part, whatever rows move together.
     let noisy = widths.iter().filter(|width| **width > 0).count() as u64;
     of([Ratio::whole(noisy)?; 3])
 }
+
+/// The steps that a row must be able to move each rounded sum by, so that the sums share a loss.
+const STEPS_LEAST: u64 = 1 << 10;
 
 /// The sums of distances and of their squares, and the number of rows, from the number, the sum of codes and the
 /// sum of the squares of codes. A code c is the number l + s c, for the lowest number l and the step s.
@@ -278,23 +294,46 @@ mod tests {
             let w = 400_i64;
             // The distance and its square of a row that counts; nothing of one that does not.
             let moved = |row: Option<i64>| row.map_or([0, 0, 0], |d| [d, d * d, 1]);
-            let widths = [2 * w, w * w, 1].map(|width| width as f64);
+            let widths = [2 * w, w * w, 1].map(i64::unsigned_abs);
             let absent = if all { vec![] } else { vec![None] };
             let every: Vec<_> = absent.into_iter().chain((-w..=w).map(Some)).collect();
-            let mut most: f64 = 0.0;
-            for one in &every {
-                for other in &every {
-                    let loss = |i: usize| {
-                        let is_asked = i == 0 || i == 1 && variance || i == 2 && !all;
-                        let by = (moved(*one)[i] - moved(*other)[i]).abs() as f64 / widths[i];
-                        let by = if matches!(price, Price::Pure(_)) { by } else { by * by };
-                        if is_asked { parts[i] * by } else { 0.0 }
-                    };
-                    most = most.max(loss(0) + loss(1) + loss(2));
+            // Sums that are rounded to steps of so many, at worst.
+            for step in [1, 8, 100] {
+                let steps =
+                    |number: u64, i: usize| if i == 2 { number } else { number.div_ceil(step) };
+                let mut most: f64 = 0.0;
+                for one in &every {
+                    for other in &every {
+                        let loss = |i: usize| {
+                            let is_asked = i == 0 || i == 1 && variance || i == 2 && !all;
+                            let by = steps(moved(*one)[i].abs_diff(moved(*other)[i]), i) as f64;
+                            let by = by / steps(widths[i], i) as f64;
+                            let by = if matches!(price, Price::Pure(_)) { by } else { by * by };
+                            if is_asked { parts[i] * by } else { 0.0 }
+                        };
+                        most = most.max(loss(0) + loss(1) + loss(2));
+                    }
                 }
+                let rounded = if step == 1 { 0.0 } else { 6.0 / steps(widths[0], 0) as f64 };
+                let bounds = 0.96..=1.0 + rounded + 1e-12;
+                assert!(bounds.contains(&most), "{most} {variance} {all} {step} {price:?}");
             }
-            assert!((0.96..=1.0 + 1e-12).contains(&most), "{most} {variance} {all} {price:?}");
         }
+    }
+
+    #[test]
+    fn a_wide_mean_has_hardly_more_noise_for_its_range_than_a_narrow_one() {
+        let price = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
+        let part = |width: u64| {
+            let shares = shares(price, (false, false)).unwrap();
+            let noises = noises([2 * width, 0, 1], price, shares).unwrap();
+            assert_eq!(noises[0].unwrap().rounded().is_some(), width > 1 << 40);
+            let [sum, rows] = [0, 2].map(|i| noises[i].unwrap().quantile(1e-6) as f64);
+            [sum / width as f64, rows]
+        };
+        let (narrow, wide) = (part(1 << 20), part(1 << 50));
+        assert!(wide[0] < narrow[0] * 1.01, "{wide:?} {narrow:?}");
+        assert!(wide[1] <= narrow[1] + 1.0, "{wide:?} {narrow:?}");
     }
 
     #[test]

@@ -231,7 +231,7 @@ fn part<'a>(
 pub(super) const SUM_MAX: u128 = STEPS_MAX.unsigned_abs() as u128;
 
 /// The noise of one of several sums.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Noise {
     Laplace(DiscreteLaplace),
     Gaussian(DiscreteGaussian),
@@ -273,11 +273,13 @@ impl Noise {
 /// # Privacy
 /// A changed row moves a sum by at most its width, so it moves the rounded sum by at most so many steps,
 /// rounded up.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct SumNoise {
     noise: Noise,
     /// The logarithm of the power.
     shift: u32,
+    /// The most steps by which one row moves the rounded sum.
+    steps: u64,
 }
 
 impl SumNoise {
@@ -288,14 +290,14 @@ impl SumNoise {
             let steps = width.div_ceil(1 << shift);
             match Noise::new(steps, parts, price) {
                 Err(QueryError::Noise(_)) if steps > 1 => shift += 1,
-                noise => return Ok(Self { noise: noise?, shift }),
+                noise => return Ok(Self { noise: noise?, shift, steps }),
             }
         }
     }
 
-    /// Whether its steps are whole numbers.
-    pub(super) fn is_of_ones(&self) -> bool {
-        self.shift == 0
+    /// The most steps by which one row moves the rounded sum; `None`: it is not rounded.
+    pub(super) fn rounded(&self) -> Option<u64> {
+        (self.shift > 0).then_some(self.steps)
     }
 
     pub(super) fn release<R: Rng + ?Sized>(self, value: i64, rng: &mut R) -> i64 {
