@@ -6,7 +6,7 @@
 //! - 18, 018, +18 and 18.0 are one number;
 //! - true, t, yes and 1 are one, and so are false, f, no and 0;
 //! - an instant is one in whatever offset, a time without one is of UTC, and a date is its midnight;
-//! - a text is one in UTF-8, UTF-16 and Windows-1252;
+//! - a text is one in UTF-8, UTF-16 and Windows-1252, and a UUID is one in capitals and in braces;
 //! - an empty value is none, and so are those that programs write for none, such as `NULL` and `NaN`.
 //!
 //! Names of columns differ by more than case, blanks and punctuation. A column that only numbers the
@@ -24,7 +24,7 @@ use bandana_store::fingerprint::ContentDigests;
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
 use sha2::{Digest as _, Sha256};
 
-use super::text::decoded;
+use super::text::{decoded, uuid};
 
 /// What makes two contents the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,8 +223,8 @@ impl FormHasher {
     }
 }
 
-/// Whose row it is, given the value that says so: a text, or a whole number of any length, which formats
-/// write with or without a fraction of zeros.
+/// Whose row it is, given the value that says so: a text, a UUID, or a whole number of any length, which
+/// formats write with or without a fraction of zeros.
 pub fn person(value: &[u8]) -> u128 {
     let text = decoded(value);
     let text = text.trim();
@@ -232,7 +232,7 @@ pub fn person(value: &[u8]) -> u128 {
     let digits = whole.strip_prefix(['-', '+']).unwrap_or(whole);
     let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_whole || fraction.bytes().any(|byte| byte != b'0') {
-        return first_half(text.as_bytes());
+        return first_half(uuid(text).as_deref().unwrap_or(text).as_bytes());
     }
     let sign = if whole.starts_with('-') { "-" } else { "" };
     first_half(format!("{sign}{}", digits.trim_start_matches('0')).as_bytes())
@@ -274,7 +274,10 @@ fn append_value((form, place): (&Form, usize), bytes: &[u8], row: &mut Vec<u8>) 
         Some(time) => append(b'd', &time.to_be_bytes(), row),
         None if text.eq_ignore_ascii_case("true") => append(b't', b"true", row),
         None if text.eq_ignore_ascii_case("false") => append(b't', b"false", row),
-        None => append(b't', text.as_bytes(), row),
+        None => match uuid(text).filter(|_| is_second) {
+            Some(uuid) => append(b't', uuid.as_bytes(), row),
+            None => append(b't', text.as_bytes(), row),
+        },
     }
 }
 
@@ -406,6 +409,8 @@ mod tests {
             "2020-01-02T00:00:00Z",
             "é",
         ];
+        let of_uuid = of("550e8400-e29b-41d4-a716-44665544000a");
+        assert_eq!(of("{550E8400-E29B-41D4-A716-44665544000A}"), of_uuid);
         let people: std::collections::BTreeSet<u128> = apart.map(of).into();
         assert_eq!(people.len(), apart.len());
         assert_eq!(person(b"\xe9"), of("é"));
@@ -484,6 +489,7 @@ mod tests {
             &["0.25", ".25", "25e-2"],
             &["true", "True", "TRUE", "t", "T", "yes", "y", "1", "1.0", "on"],
             &["false", "False", "f", "no", "N", "0", "-0", "off"],
+            &["550e8400-e29b-41d4-a716-44665544000a", "550E8400-E29B-41d4-A716-44665544000A"],
             &["", " ", "NULL", "null", "None", "NaN", "nan", "NA", "\\N", "<NA>", "NaT"],
         ] {
             assert!(same.iter().all(|value| of_value(value) == of_value(same[0])), "{same:?}");

@@ -27,3 +27,14 @@ pub(super) fn without_mark(bytes: &Bytes) -> Bytes {
         }
     }
 }
+
+/// A UUID in small letters, without braces.
+pub(super) fn uuid(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+    let mut parts = inner.split('-');
+    let is_uuid = [8, 4, 4, 4, 12].into_iter().all(|length| {
+        let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        parts.next().is_some_and(|part| part.len() == length && is_hex(part))
+    });
+    (is_uuid && parts.next().is_none()).then(|| inner.to_ascii_lowercase())
+}
