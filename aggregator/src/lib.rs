@@ -19,17 +19,13 @@ pub mod estimates;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod gateway;
 pub mod http;
 pub mod ingest;
 mod labels;
 pub mod metrics;
-pub mod operator_client;
-mod outgoing;
 pub mod policy_updater;
 pub mod readiness;
 pub mod registry;
-pub mod relay;
 pub mod replica;
 pub mod server;
 mod transparency;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitStatus;
 
-use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
+use bandana_edge::operator_client::{Connection, TlsSource, TokenSource};
 
 use crate::server_process::ServerProcess;
 use crate::simulation::Server;

@@ -43,7 +43,23 @@ impl RelayProcess {
         program: &Path,
         gateway: &str,
     ) -> anyhow::Result<Self> {
-        Self::launch("relay", address, &[&["--gateway", gateway], flags].concat(), program).await
+        Self::launch("relay", "relay", address, &[&["--gateway", gateway], flags].concat(), program)
+            .await
+    }
+
+    /// Starts `program bandana-relay` on a free port, with more flags; `program` is one that then calls
+    /// `bandana_relay::cli::main`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_alone(
+        flags: &[&str],
+        program: &Path,
+        gateway: &str,
+    ) -> anyhow::Result<Self> {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let flags = [&["--gateway", gateway], flags].concat();
+        Self::launch("relay", "bandana-relay", address, &flags, program).await
     }
 
     /// Starts `program witness`, a witness of public logs, at this address.
@@ -55,12 +71,13 @@ impl RelayProcess {
         flags: &[&str],
         program: &Path,
     ) -> anyhow::Result<Self> {
-        Self::launch("witness", address, flags, program).await
+        Self::launch("witness", "witness", address, flags, program).await
     }
 
-    /// Starts a command that prints its address under its own name.
+    /// Starts a command that prints its address under this name.
     async fn launch(
-        command: &'static str,
+        name: &'static str,
+        command: &str,
         address: SocketAddr,
         flags: &[&str],
         program: &Path,
@@ -68,8 +85,8 @@ impl RelayProcess {
         let listen = address.to_string();
         let arguments = [command, "--listen", &listen];
         let arguments: Vec<&OsStr> = arguments.iter().chain(flags).map(OsStr::new).collect();
-        let mut process = ServerProcess::spawn(command, program, &arguments)?;
-        let url = process.url(command).await?;
+        let mut process = ServerProcess::spawn(name, program, &arguments)?;
+        let url = process.url(name).await?;
         Ok(Self { process, url })
     }
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::operator_client::{TlsSource, TokenSource};
 use bandana_client::grpc::AppKey;
+use bandana_edge::operator_client::{TlsSource, TokenSource};
 use bandana_lab::instance::Instance;
 use bandana_lab::instance::largest;
 use bandana_learners::Learner;

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
-use bandana_aggregator::operator_client::{Client, Connection, TlsSource, Wait};
 use bandana_client::grpc::{AppKey, Transport, run_until};
 use bandana_client::{Acceptance, Reward, Shuffled, SimulatedClient, Statistics, Timestamp};
+use bandana_edge::operator_client::{Client, Connection, TlsSource, Wait};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::cells::{CellsError, Measurement};

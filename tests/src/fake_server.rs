@@ -6,10 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bandana_aggregator::api::{Connect, GatewayService, gateway_route};
-use bandana_aggregator::gateway::{GatewayKey, Opener, PublishedKeys};
+use bandana_aggregator::api::{GatewayService, gateway_route};
 use bandana_edge::admission::DeviceGates;
 use bandana_edge::clock::{Clock, SystemClock};
+use bandana_edge::connect::Connect;
+use bandana_edge::gateway::{GatewayKey, Opener, PublishedKeys};
 use bandana_edge::rate::Rates;
 use bandana_shared::identity::{Day, StoreId};
 use bandana_shared::policy::Policy;

@@ -2,14 +2,26 @@
 //!
 //! The path of a call: [`transport`] takes the connection, with [`tls`] if it is set, and knows its
 //! [`peer`]. [`telemetry`] counts the call, [`memory`] charges it, [`admission`] and [`auth`] decide
-//! whether it is served. [`rate`] and [`clock`] limit it in time.
+//! whether it is served. [`rate`] and [`clock`] limit it in time. [`http`] serves it, [`connect`] and
+//! [`unary`] read and write its message, and the [`gateway`] opens what was sealed.
+//!
+//! Calls to other servers go out by [`outgoing`] and [`operator_client`]. A [`program`] has a log, and ends
+//! with a signal.
 
 pub mod admission;
 pub mod auth;
 pub mod clock;
+pub mod connect;
+pub mod day_guard;
 pub mod explain;
+pub mod gateway;
+pub mod http;
+pub mod log_key;
 pub mod memory;
+pub mod operator_client;
+pub mod outgoing;
 pub mod peer;
+pub mod program;
 pub mod pushback;
 pub mod random;
 pub mod rate;
@@ -18,3 +30,4 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod tls;
 pub mod transport;
+pub mod unary;

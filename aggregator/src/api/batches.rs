@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bandana_edge::explain::explain;
+use bandana_edge::gateway::{OpenError, Opened, Opener};
 use bandana_edge::pushback::exhausted;
 use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
 use bandana_shared::shuffling::ShuffledReport;
@@ -20,7 +21,6 @@ use futures_util::stream::{self, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use super::device::{CheckedUpload, DeviceService};
-use crate::gateway::{OpenError, Opened, Opener};
 use crate::registry::Revision;
 
 /// Reports after which a batch is given up of which none could be opened.

@@ -338,7 +338,7 @@ fn only((mut answers, end): Answered) -> Result<UploadResponse, Status> {
 }
 
 /// The answer to a decided upload.
-pub(crate) fn answer_to(verdict: Verdict, now: u64) -> Result<(UploadStatus, String), Status> {
+fn answer_to(verdict: Verdict, now: u64) -> Result<(UploadStatus, String), Status> {
     Ok(match verdict {
         Verdict::Accepted => (UploadStatus::Accepted, String::new()),
         Verdict::Duplicate => {

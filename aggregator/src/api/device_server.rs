@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bandana_edge::memory::SharedAnswer;
+use bandana_edge::unary::{decoded, unary};
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::device_server::SERVICE_NAME;
 use bandana_shared::wire::v1::{UploadRequest, UploadResponse};
@@ -23,7 +24,6 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 use tower::{Service, service_fn};
 
 use super::device::DeviceService;
-use super::unary::{decoded, unary};
 
 /// A server of [`DeviceService`].
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ impl DeviceServer {
 
     /// Whether the method at this path takes requests that are marked as [`Unframed`].
     ///
-    /// [`Unframed`]: super::unary::Unframed
-    pub(super) fn takes_unframed(path: &str) -> bool {
+    /// [`Unframed`]: bandana_edge::unary::Unframed
+    pub(crate) fn takes_unframed(path: &str) -> bool {
         matches!(path, SELECT_ARM | SUBMIT_UPLOAD)
     }
 }

@@ -13,6 +13,7 @@ use axum::extract::Request;
 use axum::routing::post;
 use bandana_edge::admission::DeviceGates;
 use bandana_edge::auth::APP_KEY_HEADER;
+use bandana_edge::gateway::{OpenError, Opener, PublishedKeys};
 use bandana_edge::memory::{ReceiveError, received};
 use bandana_edge::peer::{Peer, PeerState};
 use bandana_edge::telemetry::CONNECT_TYPE;
@@ -30,7 +31,6 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Service, ServiceExt as _};
 
-use crate::gateway::{OpenError, Opener, PublishedKeys};
 use crate::transparency::Served;
 
 /// The headers of an answer that are passed on.

@@ -311,7 +311,7 @@ pub(super) fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bandana_store::{DamageError, DatabaseError, OpenError};
+    use bandana_store::{DamageError, SqliteError};
 
     #[test]
     fn callers_hear_nothing_of_the_store() {
@@ -319,11 +319,8 @@ mod tests {
         let source = std::io::Error::other("disk of the secret");
         let sql = rusqlite::Error::InvalidColumnName("secret".to_owned());
         for error in [
-            StoreError::Open(OpenError::Directory { path, source }),
-            StoreError::Database(DatabaseError::Sqlite {
-                doing: "committing the secret",
-                source: sql,
-            }),
+            SqliteError::Directory { path, source }.into(),
+            SqliteError::Failed { doing: "committing the secret", source: sql }.into(),
             StoreError::Damage(DamageError::Data { what: "secret".to_owned() }),
         ] {
             let status = decline(&error.into());

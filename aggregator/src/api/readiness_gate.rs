@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use axum::body::Body as PageBody;
 use bandana_edge::admission::DeviceGate;
+use bandana_edge::http::{refusal, unknown_service};
 use bandana_edge::pushback::{STARTING, come_again};
 use futures_util::future::Either;
-use http::{Request, Response, StatusCode, header};
+use http::{Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -99,20 +100,4 @@ impl Service<Request<Body>> for ReadinessGate {
 async fn starting(request: axum::extract::Request) -> Response<PageBody> {
     let status = come_again(Status::unavailable(STARTING), SOON);
     refusal(&request, status)
-}
-
-/// The answer to what no service knows.
-pub(crate) async fn unknown_service(request: axum::extract::Request) -> Response<PageBody> {
-    refusal(&request, Status::unimplemented("there is no such service"))
-}
-
-/// `status` for gRPC, and "not found" for other requests.
-fn refusal(request: &axum::extract::Request, status: Status) -> Response<PageBody> {
-    let kind = request.headers().get(header::CONTENT_TYPE);
-    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
-        return status.into_http();
-    }
-    let mut response = Response::new(PageBody::from("there is nothing here\n"));
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    response
 }

@@ -2,8 +2,7 @@
 
 use bandana_shared::identity::{ExperimentId, IdentityError};
 
-pub(super) use crate::operator_client::Client;
-pub(super) use crate::operator_client::Connection;
+pub(super) use bandana_edge::operator_client::{Client, Connection};
 
 /// Reads an experiment's id from the command line.
 pub(super) fn experiment_id(text: &str) -> Result<ExperimentId, IdentityError> {

@@ -3,6 +3,8 @@
 use bandana_edge::auth::APP_KEY_HEADER;
 use bandana_edge::clock::{Clock as _, SystemClock};
 use bandana_edge::explain::explain;
+use bandana_edge::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
+use bandana_edge::outgoing::with_patience;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::cells::{Measurement, Metric};
@@ -26,8 +28,6 @@ use tonic::{Code, Request, Status};
 use super::connection::{block_on, experiment_id};
 use super::{say, say_json};
 use crate::estimates::central_loss;
-use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
-use crate::outgoing::with_patience;
 use crate::views::experiment_settings::values::RewardKind as Kind;
 use crate::views::experiment_settings::{APP_BUDGET, PAGE_BUDGET};
 use crate::views::failure::Failure;

@@ -2,11 +2,11 @@
 
 use std::error::Error as _;
 
+use bandana_edge::operator_client::ConnectError;
 use bandana_store::{BackupError, DatabaseError, OpenError, StoreError, WatermarkError};
 use tonic::Code;
 
 use crate::ingest::WriterError;
-use crate::operator_client::ConnectError;
 use crate::server::ServerError;
 use crate::views::failure::Failure;
 
@@ -46,8 +46,7 @@ impl Failure {
 /// The exit code for an error.
 pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref() {
-        Some(ConnectError::Unusable(_)) => 2,
-        Some(ConnectError::Unreachable { .. }) => UNREACHABLE,
+        Some(error) => ConnectError::exit_code(error),
         None => match of_store(error) {
             Some(store) => code_of_store(store),
             None => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
@@ -81,22 +80,11 @@ pub(super) fn code_of_store(error: &StoreError) -> u8 {
             UNREACHABLE
         }
         StoreError::Database(DatabaseError::Cell { source, .. }) => code_of_store(source),
-        StoreError::Open(
-            OpenError::Missing { .. }
-            | OpenError::EmptyFile { .. }
-            | OpenError::Empty
-            | OpenError::Leftover { .. }
-            | OpenError::Exists { .. },
-        ) => 7,
+        StoreError::Open(OpenError::Empty | OpenError::Exists { .. }) => 7,
+        StoreError::Sqlite(error) if error.is_of_presence() => 7,
         _ if error.is_damage() => 6,
         _ => 1,
     }
-}
-
-/// Whether the error is a closed output pipe, which is harmless.
-pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]
@@ -104,7 +92,6 @@ mod tests {
     use tonic::Status;
 
     use super::*;
-    use anyhow::Context as _;
 
     #[test]
     fn codes_follow_from_what_the_server_says() {
@@ -120,13 +107,5 @@ mod tests {
             assert_eq!(exit_code(&error.context("more")), expected, "{code:?}");
         }
         assert_eq!(exit_code(&anyhow::anyhow!("anything else")), 1);
-    }
-
-    #[test]
-    fn a_reader_that_has_gone_is_recognised() {
-        let gone = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        assert!(is_broken_pipe(&Err::<(), _>(gone).context("printing").unwrap_err()));
-        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-        assert!(!is_broken_pipe(&full.into()));
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use bandana_edge::clock::{Clock as _, SystemClock};
+use bandana_edge::gateway::{GatewayKey, read_keys};
 use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::limits::{SIGNATURE_DAYS_MAX, SIGNATURES_MAX};
@@ -14,7 +15,6 @@ use prost::Message as _;
 
 use super::consent::{Consent, Prompt};
 use super::{Readers, key_file, say, write_new};
-use crate::gateway::{GatewayKey, read_keys};
 
 const SIGN: Prompt = Prompt {
     act: "sign these keys",

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_edge::clock::{Clock as _, SystemClock};
+use bandana_edge::operator_client::{ConnectError, PATIENCE, Patient, TlsSource, Wait};
+use bandana_edge::outgoing::with_patience;
 use bandana_shared::identity::{ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::transparency::{
@@ -21,8 +23,6 @@ use tonic::{Code, Status};
 
 use super::connection::block_on;
 use super::{say, say_json};
-use crate::operator_client::{ConnectError, PATIENCE, Patient, TlsSource, Wait};
-use crate::outgoing::with_patience;
 use crate::views::failure::Failure;
 use crate::views::table::visible;
 

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use bandana_edge::log_key;
 use bandana_shared::signing::SigningKey;
 use bandana_shared::transparency::{NoteSigner, Role};
 use clap::{Subcommand, ValueEnum};
 
 use super::{Readers, say, write_new};
-use crate::transparency::key_file;
 
 /// Make and show the keys of a public log and of its witnesses.
 #[derive(Debug, Subcommand)]
@@ -54,13 +54,13 @@ pub(super) fn run(command: &LogKeyCommand) -> anyhow::Result<()> {
             };
             ensure!(!name.contains("://"), "--name {name} has a scheme; leave https:// out");
             let secret = SigningKey::generate()?;
-            let text = key_file::to_text(role, name, &secret);
+            let text = log_key::to_text(role, name, &secret);
             // Before anything is written: the name may be none.
             let public = NoteSigner::new(name, role, secret)?.public().clone();
             write_new(out, text.as_bytes(), Readers::Owner)?;
             public
         }
-        LogKeyCommand::Show { file } => key_file::read_any(file)?.public().clone(),
+        LogKeyCommand::Show { file } => log_key::read_any(file)?.public().clone(),
     };
     say(&format!("{public}\n"))
 }

@@ -7,7 +7,6 @@ mod cells;
 mod check_config;
 mod connection;
 mod consent;
-mod descriptors;
 mod disclosure;
 mod doctor;
 mod estimate;
@@ -32,7 +31,6 @@ mod query_view;
 mod question_id;
 mod record;
 mod register;
-mod relay;
 mod seal;
 mod serve;
 mod settings_arguments;
@@ -43,12 +41,10 @@ mod tallies;
 mod token;
 mod token_file;
 mod trusted;
-mod until_signal;
 mod verdict;
 mod verification_view;
 mod verify;
 mod watermark;
-mod witness;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -59,15 +55,19 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use bandana_edge::clock::{Clock, SystemClock};
+use bandana_edge::program::{self, hide_environment_values, say};
+use bandana_relay::cli::{RelayCommand, WitnessCommand};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 
-use crate::views::table::visible;
-use failure::{EXIT_CODES, exit_code, is_broken_pipe};
+use failure::{EXIT_CODES, exit_code};
+
+/// The program's name.
+const NAME: &str = "bandana";
 
 /// Learn which option is best, without seeing a single reward.
 #[derive(Debug, Parser)]
-#[command(name = "bandana", version, after_help = EXIT_CODES)]
+#[command(name = NAME, version, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -114,8 +114,8 @@ enum Command {
     LogKey(log_key::LogKeyCommand),
     #[command(subcommand)]
     Log(log::LogCommand),
-    Relay(relay::RelayCommand),
-    Witness(witness::WitnessCommand),
+    Relay(RelayCommand),
+    Witness(WitnessCommand),
     Backup(backup::Backup),
     Verify(verify::Verify),
     Seal(seal::Seal),
@@ -161,11 +161,6 @@ pub fn command() -> clap::Command {
     grouped(hide_environment_values(Arguments::command().max_term_width(100)))
 }
 
-fn hide_environment_values(command: clap::Command) -> clap::Command {
-    let command = command.mut_args(|argument| argument.hide_env_values(true));
-    command.mut_subcommands(hide_environment_values)
-}
-
 /// Runs the command line `arguments`, program name first. Errors go to standard error. The exit
 /// code is 2 for a wrong command line, and otherwise distinguishes failures as the help describes.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -177,11 +172,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
     let matches = command().try_get_matches_from(arguments);
     let arguments = match matches.and_then(|m| Arguments::from_arg_matches(&m)) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // `--help` and `--version` arrive here too, with exit code 0.
-            error.print().ok();
-            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
-        }
+        Err(error) => return program::unparsed(&error),
     };
     let outcome = match arguments.command {
         Command::Init(wanted) => init::run(&wanted),
@@ -203,8 +194,8 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::GatewayKey(command) => gateway_key::run(&command),
         Command::LogKey(command) => log_key::run(&command),
         Command::Log(command) => log::run(&command),
-        Command::Witness(command) => witness::run(&command, &clock),
-        Command::Relay(relay) => relay::run(relay, &clock),
+        Command::Witness(command) => command.run(&clock),
+        Command::Relay(relay) => relay.run(&clock),
         Command::Backup(wanted) => backup::run(&wanted),
         Command::Verify(wanted) => verify::run(&wanted),
         Command::Seal(wanted) => seal::run(&wanted),
@@ -213,19 +204,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            warn(&format!("{error:#}"));
-            ExitCode::from(exit_code(&error))
-        }
-    }
-}
-
-/// Writes to standard output.
-fn say(text: &str) -> anyhow::Result<()> {
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    program::ended(NAME, outcome, exit_code)
 }
 
 /// Writes an object to standard output, as one line of JSON.
@@ -234,11 +213,8 @@ fn say_json(object: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// Writes to standard error.
-#[expect(clippy::print_stderr, reason = "this is the command line")]
 fn warn(text: &str) {
-    // What a server says is in some errors.
-    let shown: String = text.lines().map(visible).collect::<Vec<_>>().join("\n");
-    eprintln!("bandana: {shown}");
+    program::warn(NAME, text);
 }
 
 /// Read permission of a new file.

@@ -1,5 +1,6 @@
 //! `bandana query`.
 
+use bandana_edge::operator_client::Curator;
 use bandana_shared::wire::v1::{
     self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
     ListDebitsRequest, OpenSessionRequest, WithdrawDataSetRequest, ask_request, choice,
@@ -17,7 +18,6 @@ use super::question_id::Repeatable;
 use super::register::Register;
 use super::synthetic_table::SyntheticTable;
 use super::{say, say_json};
-use crate::operator_client::Curator;
 use crate::views::data_set_view::{DataSetView, DataSetsView};
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;

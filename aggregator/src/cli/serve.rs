@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use bandana_edge::clock::Clock;
+use bandana_edge::program::{allow_connections, until_signal};
 use bandana_store::Presence;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::settings_arguments::Source;
-use super::until_signal::until_signal;
 use crate::server::{Server, ServerSettings};
 
 /// Run the aggregator until SIGTERM or SIGINT.
@@ -37,7 +37,7 @@ pub(super) fn run(serve: Serve, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
     let telemetry = configuration.telemetry.clone();
     let presence = if serve.init { Presence::Optional } else { Presence::Required };
     until_signal(&telemetry, async |signalled| {
-        super::descriptors::allow(configuration.limits.connections);
+        allow_connections(configuration.limits.connections);
         let settings = ServerSettings { presence, ..configuration.into() };
         let mut hangup = signal(SignalKind::hangup()).context("can't wait for SIGHUP")?;
         let server = Server::bind(settings, clock)?;

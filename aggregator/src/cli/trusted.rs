@@ -1,5 +1,6 @@
 //! `bandana trusted`.
 
+use bandana_edge::operator_client::TrustedClient;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::{
     ExperimentView as Extent, ListTrustedExperimentsRequest, TrustedExperimentName, TrustedStatus,
@@ -12,7 +13,6 @@ use super::connection::{Connection, block_on, experiment_id};
 use super::consent::Prompt;
 use super::experiment::{ConnectionArgs, DELETE, ExperimentArgs};
 use super::export_file::ExportFile;
-use crate::operator_client::TrustedClient;
 use crate::views::failure::Failure;
 use crate::views::released_view::{self, ReleasedView};
 use crate::views::table::terminal_columns;

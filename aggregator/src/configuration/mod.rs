@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bandana_edge::admission::CallLimits;
+use bandana_edge::gateway::GatewayFiles;
 use bandana_edge::telemetry::TelemetrySettings;
 use bandana_edge::tls::TlsFiles;
 use bandana_edge::transport::ConnectionLimits;
@@ -31,7 +32,6 @@ pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
 use crate::api::DataSetSettings;
-use crate::gateway::GatewayFiles;
 use crate::http::Origins;
 use crate::server::ServerSettings;
 use crate::transparency::LogSettings;

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bandana_edge::clock::Clock;
+use bandana_edge::day_guard::DayGuard;
 use bandana_edge::explain::explain;
 use bandana_edge::telemetry::LogLimit;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
@@ -30,7 +31,7 @@ use tokio::sync::mpsc;
 
 use self::handle::{Answer, Command};
 use self::sharing::Sharing;
-use crate::ingest::{DayGuard, Ingest, IngestError, QUEUE_MAX};
+use crate::ingest::{Ingest, IngestError, QUEUE_MAX};
 use crate::registry::Registry;
 use crate::trusted::TrustedMetrics;
 use crate::trusted::{

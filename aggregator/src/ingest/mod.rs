@@ -34,7 +34,6 @@ use cells::CellQueues;
 pub(crate) use commits::try_again;
 pub use harm::HarmWatch;
 pub use metrics::IngestMetrics;
-pub(crate) use writer::DayGuard;
 pub use writer::{Writer, WriterError};
 
 /// Most waiting uploads. Further callers are told to come back.

@@ -7,6 +7,7 @@ use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use bandana_edge::clock::Clock;
+use bandana_edge::day_guard::DayGuard;
 use bandana_edge::explain::explain;
 use bandana_edge::telemetry::LogLimit;
 use bandana_learners::LearnerError;
@@ -91,18 +92,18 @@ impl Writer {
         registry.publish_all(store.load()?)?;
         registry.remember_deleted(&store.deleted()?);
         let today = DayGuard::new(clock);
-        let window = store.window(today.day);
+        let window = store.window(today.day());
         let Window { oldest, ids, .. } = window;
-        let behind = today.behind(&window);
-        if oldest > today.day {
+        let behind = today.behind(window.newest);
+        if oldest > today.day() {
             tracing::error!(
-                %oldest, today = %today.day,
+                %oldest, today = %today.day(),
                 "the replay window begins after today, so no uploads are taken: the clock is wrong \
                  now, or was when the window was moved"
             );
         } else if behind > BEHIND_MAX {
             tracing::warn!(
-                newest = window.newest.map(tracing::field::display), today = %today.day,
+                newest = window.newest.map(tracing::field::display), today = %today.day(),
                 "uploads of a later day than today were counted: the clock is behind, or was ahead \
                  then; uploads of the days between are refused as of the future"
             );
@@ -113,7 +114,7 @@ impl Writer {
         let mut room = Room::new();
         room.note(ids, ids_max);
         let (ingest, commands) = Ingest::channel(queue_max, metrics.clone());
-        let failures = LogLimit::new(&today.clock);
+        let failures = LogLimit::new(today.clock());
         let commits = Commits::new();
         let writer =
             Self { store, registry, today, commands, due, room, commits, metrics, failures };
@@ -138,7 +139,7 @@ impl Writer {
         routing: &Arc<Routing>,
         cells: Vec<Box<dyn Store>>,
     ) -> impl Iterator<Item = Self> {
-        let clock = Arc::clone(&self.today.clock);
+        let clock = Arc::clone(self.today.clock());
         let queues = ingest.route(Arc::clone(routing), clock, cells.len());
         cells.into_iter().zip(queues).map(|(store, commands)| self.with(store, commands))
     }
@@ -149,12 +150,12 @@ impl Writer {
             store,
             commands,
             registry: Arc::clone(&self.registry),
-            today: DayGuard::new(Arc::clone(&self.today.clock)),
+            today: DayGuard::new(Arc::clone(self.today.clock())),
             due: self.due.clone(),
             room: Room::new(),
             commits: Commits::new(),
             metrics: self.metrics.clone(),
-            failures: LogLimit::new(&self.today.clock),
+            failures: LogLimit::new(self.today.clock()),
         }
     }
 
@@ -303,12 +304,12 @@ impl Writer {
     }
 
     fn today(&mut self) -> Day {
-        self.today.get(self.store.window(self.today.day).oldest)
+        self.today.get(self.store.window(self.today.day()).oldest)
     }
 
     /// Records the number of remembered ids and their first day.
     fn note_window(&mut self) {
-        let Window { oldest, ids, .. } = self.store.window(self.today.day);
+        let Window { oldest, ids, .. } = self.store.window(self.today.day());
         let (ids, ids_max) = ids.unwrap_or_default();
         self.metrics.remembered(ids, oldest);
         self.room.note(ids, ids_max);
@@ -336,9 +337,9 @@ impl Writer {
         if uploads > 0 {
             self.metrics.committed(begin, uploads, reports);
         }
-        self.metrics.judged_by(self.today.ahead);
-        let window = self.store.window(self.today.day);
-        self.metrics.is_behind(self.today.behind(&window));
+        self.metrics.judged_by(self.today.ahead());
+        let window = self.store.window(self.today.day());
+        self.metrics.is_behind(self.today.behind(window.newest));
         self.note_window();
         self.metrics.decided(&committed.verdicts);
     }
@@ -371,65 +372,12 @@ impl Writer {
 
     /// The present time, for the audit log and the expiry of signatures.
     pub(super) fn now(&self) -> UnixSeconds {
-        UnixSeconds::new(self.today.clock.unix_seconds())
+        UnixSeconds::new(self.today.clock().unix_seconds())
     }
 }
 
 fn uploads_in(batch: &[Command]) -> usize {
     batch.iter().map(Command::uploads).sum()
-}
-
-/// The day by which uploads are judged.
-///
-/// Within a process the day never goes back, so that a device that was just told a day is not told
-/// that it is in the future. Nor does it run ahead of the elapsed time by more than a day: a clock
-/// that jumps into the future would move the replay window with it, for good. Only a clock before
-/// the window is known to be wrong. Such a clock is not used, and is followed once it is right.
-#[derive(Debug)]
-pub(crate) struct DayGuard {
-    clock: Arc<dyn Clock>,
-    start: (Day, Duration),
-    day: Day,
-    /// The number of days by which the clock is ahead of the believed day.
-    ahead: u32,
-}
-
-impl DayGuard {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let day = clock.day();
-        Self { start: (day, clock.monotonic()), clock, day, ahead: 0 }
-    }
-
-    /// The least time by which the clock is behind an earlier state of it, or of a replica's clock.
-    /// Derived from the days of counted uploads.
-    fn behind(&self, window: &Window) -> Duration {
-        let newest = window.newest.map_or(0, |newest| u64::from(newest.get()) * 86_400);
-        Duration::from_secs(newest.saturating_sub(self.clock.unix_seconds()))
-    }
-
-    /// The present day, for a window that begins with `oldest`.
-    pub(crate) fn get(&mut self, oldest: Day) -> Day {
-        let (first, since) = self.start;
-        let passed = self.clock.monotonic().saturating_sub(since).as_secs() / 86_400;
-        let latest = first.forward(u32::try_from(passed).unwrap_or(u32::MAX)).forward(1);
-        let day = self.clock.day();
-        if self.day < oldest && day >= oldest {
-            self.start = (day, self.clock.monotonic());
-            (self.day, self.ahead) = (day, 0);
-            return day;
-        }
-        if day > latest && self.day < latest {
-            tracing::error!(
-                %day, %latest,
-                "the clock has jumped ahead of the time that has passed; the later day is not \
-                 used. If the clock is right, the host of this machine has paused it: restart \
-                 the server"
-            );
-        }
-        self.ahead = day.get().saturating_sub(latest.get());
-        self.day = self.day.max(day.min(latest));
-        self.day
-    }
 }
 
 /// The reason why the writer ended.

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bandana_edge::auth::TokensError;
+use bandana_edge::gateway::GatewayError;
 use bandana_edge::tls::TlsError;
 use bandana_store::StoreError;
 use thiserror::Error;
 
-use crate::gateway::GatewayError;
 use crate::ingest::WriterError;
 use crate::transparency::LogError;
 

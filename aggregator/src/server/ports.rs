@@ -9,6 +9,9 @@ use bandana_edge::admission::{
 };
 use bandana_edge::auth::{Authorization, OperatorGate};
 use bandana_edge::clock::Clock;
+use bandana_edge::connect::Connect;
+use bandana_edge::gateway::Gateway;
+use bandana_edge::http::{Http1Server, Http2Server, OneHost};
 use bandana_edge::memory::{Budget, HeldMetrics, HoldingLayer};
 use bandana_edge::shutdown::ShutdownSignal;
 use bandana_edge::telemetry::metrics::CallMetrics;
@@ -30,14 +33,13 @@ use tower::Layer as _;
 use tower::util::option_layer;
 
 use crate::api::{
-    BatchesService, Connect, CuratorService, DataSetSettings, DeviceServer, DeviceService, Exports,
+    BatchesService, CuratorService, DataSetSettings, DeviceServer, DeviceService, Exports,
     GatewayService, LogService, OperatorService, ReadinessGate, TrustedService, gateway_route,
     with_reflection,
 };
 use crate::dashboard::{DashboardState, OperatorServices};
 use crate::disclosures::DisclosureWriterHandle;
-use crate::gateway::Gateway;
-use crate::http::{Http1Server, Http2Server, OneHost, Origins};
+use crate::http::Origins;
 use crate::ingest::Ingest;
 use crate::readiness::FewWatches;
 use crate::registry::Registry;
@@ -133,7 +135,7 @@ impl EarlyServices {
             pages: pages.clone(),
         };
         let of_operators = Calls::new(Port::Operator, clock, metrics);
-        let connect = Connect::before_devices(closed.device.clone());
+        let connect = connect(closed.device.clone());
         let connect = option_layer(cors_origins.map(|origins| origins.layer())).layer(connect);
         let device_services = of_devices.layer(holding.layer(OneHost(connect)));
         let operator_services = OneHost(closed.operator.clone());
@@ -154,6 +156,11 @@ impl EarlyServices {
         };
         (closed, Box::pin(serving))
     }
+}
+
+/// A service whose calls reach a [`DeviceServer`], by the Connect protocol too.
+fn connect<S>(service: S) -> Connect<S> {
+    Connect::with_unframed(service, DeviceServer::takes_unframed)
 }
 
 impl ClosedServices {
@@ -223,7 +230,7 @@ impl ClosedServices {
         let epochs = DeviceGate::new(for_all, epochs);
         let mut of_devices = Routes::new(disclosing).add_service(keys).add_service(epochs);
         if let Some(Gateway { opener, .. }) = gateway {
-            let calls = self.of_devices.layer(Connect::before_devices(device.clone()));
+            let calls = self.of_devices.layer(connect(device.clone()));
             let sealed = gateway_route(opener, gates, calls);
             of_devices = Routes::from(of_devices.into_axum_router().merge(sealed));
         }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bandana_edge::auth::Tokens;
+use bandana_edge::gateway::PublishedKeys;
 use bandana_edge::tls::Tls;
-
-use crate::gateway::PublishedKeys;
 
 /// The files that may change while a server runs.
 #[derive(Clone, Debug)]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bandana_edge::admission::CallLimits;
+use bandana_edge::gateway::GatewayFiles;
 use bandana_edge::tls::TlsFiles;
 use bandana_edge::transport::ConnectionLimits;
 use bandana_store::{EmbeddedSettings, PostgresSettings, Presence};
 
 use crate::api::DataSetSettings;
-use crate::gateway::GatewayFiles;
 use crate::http::Origins;
 use crate::transparency::LogSettings;
 

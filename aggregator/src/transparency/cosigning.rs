@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bandana_edge::outgoing::Outgoing;
+use bandana_relay::witness::{ADD_CHECKPOINT, PROOF_MAX, request_text};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::transparency::{Checkpoint, Cosignature, Hash, Note, NoteKey, Witnessed};
 use bytes::Bytes;
@@ -12,8 +14,6 @@ use tonic::body::Body;
 use tower::Service as _;
 
 use super::WitnessAddress;
-use super::witness::{ADD_CHECKPOINT, PROOF_MAX, request_text};
-use crate::outgoing::Outgoing;
 
 /// Time for the answer of a witness.
 const ANSWER_TIME: Duration = Duration::from_secs(5);

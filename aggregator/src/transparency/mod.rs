@@ -5,11 +5,9 @@
 //! database decides whose epoch is the next one.
 
 mod cosigning;
-pub(crate) mod key_file;
 mod metrics;
 mod publisher;
 mod served;
-pub(crate) mod witness;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,12 +17,12 @@ use bandana_shared::transparency::{NoteKey, NoteSigner, Role, WITNESSES_MAX};
 use thiserror::Error;
 use tonic::transport::Endpoint;
 
-use key_file::LogKeyError;
 pub(crate) use metrics::LogMetrics;
 pub(crate) use publisher::{Publisher, PublisherParts};
 pub(crate) use served::{LoggedExperiment, Served};
 
 use bandana_edge::explain::explain;
+use bandana_edge::log_key::{self, LogKeyError};
 use bandana_edge::regular_file;
 
 /// Most bytes of the file of witnesses.
@@ -66,7 +64,7 @@ impl LogParts {
     /// # Errors
     /// [`LogError`] when one of them can't be used.
     pub(crate) fn open(settings: &LogSettings) -> Result<Self, LogError> {
-        let signer = key_file::read(&settings.key, Role::Log)?;
+        let signer = log_key::read(&settings.key, Role::Log)?;
         let witnesses = settings.witnesses.as_deref().map(read_witnesses).transpose()?;
         let witnesses = witnesses.unwrap_or_default();
         let quorum = settings.quorum.unwrap_or(witnesses.len());

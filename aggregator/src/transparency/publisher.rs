@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bandana_edge::clock::Clock;
 use bandana_edge::explain::explain;
+use bandana_edge::gateway::PublishedKeys;
 use bandana_edge::shutdown::ShutdownSignal;
 use bandana_shared::identity::{Digest, ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
@@ -26,7 +27,6 @@ use super::LogParts;
 use super::cosigning::{CosigningError, Witness};
 use super::metrics::LogMetrics;
 use super::served::{LoggedExperiment, Served, ServedEpoch};
-use crate::gateway::PublishedKeys;
 use crate::ingest::Ingest;
 use crate::registry::{PublishedExperiment, Registry};
 

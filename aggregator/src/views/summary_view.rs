@@ -1,5 +1,6 @@
 //! The summary of an experiment in a list: without its arms.
 
+use bandana_edge::operator_client::Client;
 use bandana_shared::wire::v1::specification::Mechanism;
 use bandana_shared::wire::v1::{
     ExperimentStatus, ExperimentView as Extent, ListExperimentsRequest,
@@ -10,7 +11,6 @@ use super::alarm_view::{self, AlarmView};
 use super::experiment_view::{learner, state};
 use super::failure::Failure;
 use super::table::{Side, Table, visible};
-use crate::operator_client::Client;
 
 /// The summary of an experiment in a list.
 #[derive(Debug, Serialize)]

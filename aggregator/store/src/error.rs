@@ -7,7 +7,7 @@ use bandana_shared::identity::{ExperimentId, StoreId};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::participation::Layer;
 use bandana_shared::stored::StoredError;
-use rusqlite::ErrorCode;
+use bandana_sqlite::SqliteError;
 use thiserror::Error;
 
 use super::ExperimentRecord;
@@ -27,42 +27,18 @@ pub enum StoreError {
     /// The database failed during a read or a commit.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    /// The database in the data directory can't be opened, is damaged, or failed.
+    #[error(transparent)]
+    Sqlite(#[from] SqliteError),
     /// The store refuses a change.
     #[error(transparent)]
     Refused(#[from] StoreRefusal),
 }
 
-/// The reason why a store can't be opened, read-only or not.
+/// The reason why a store can't be opened, other than its data directory.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The data directory can't be used.
-    #[error("the data directory {} can't be used", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A database file can't be read at all.
-    #[error("can't read {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Another process holds the lock on the data directory.
-    #[error(
-        "the data directory {} is in use by another process; stop that one or use another directory",
-        path.display()
-    )]
-    Locked {
-        /// The directory.
-        path: PathBuf,
-    },
     /// The database was written by a newer program.
     #[error(
         "the database has schema version {found}, this program knows up to {known}; use a newer \
@@ -74,9 +50,6 @@ pub enum OpenError {
         /// Newest version known.
         known: i64,
     },
-    /// The file is a database of some other program.
-    #[error("the database file does not belong to Bandana")]
-    ForeignFile,
     /// The database server is too old.
     #[error("the database server is PostgreSQL {found}; version 13 or a later one is needed")]
     OldServer {
@@ -108,34 +81,6 @@ pub enum OpenError {
          server, or make a new store with `bandana init`"
     )]
     Empty,
-    /// The directory holds no store, and one is required.
-    #[error(
-        "there is no store in {}. If there should be one, see whether its disk is mounted and \
-         where bandana.sqlite3 is; make a new store with `bandana init`", path.display()
-    )]
-    Missing {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The database file is empty: it was cut off.
-    #[error(
-        "{} is empty, and no store ever is: it was cut off. Restore it from a backup; to begin \
-         with a new store, move it away first", path.display()
-    )]
-    EmptyFile {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file of a store without its database.
-    #[error(
-        "{} is of a store whose bandana.sqlite3 is gone. Put that back, or restore a backup in an \
-         empty directory; to begin with a new store, move what is left of the old one away first",
-        path.display()
-    )]
-    Leftover {
-        /// The file.
-        path: PathBuf,
-    },
     /// The databases are not the store cells that the store expects.
     #[error(transparent)]
     Cells(#[from] CellsError),
@@ -160,17 +105,6 @@ pub enum DamageError {
     /// Stored deltas can't be encoded or decoded.
     #[error(transparent)]
     Stored(#[from] StoredError),
-    /// The database file is damaged.
-    #[error(
-        "the database file {} is damaged; restore it from a backup. Without one, docs/failures.md \
-         says what may be saved", path.display()
-    )]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error that revealed the damage.
-        source: Box<StoreError>,
-    },
     /// The database that replicas share is damaged.
     #[error(
         "the database is damaged; end all replicas, and see what `bandana verify` names. Then \
@@ -185,19 +119,10 @@ pub enum DamageError {
     Ended,
 }
 
-/// A failure of an open store's database, disk or network.
+/// A failure of an open store's database or network.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
-    /// The database failed.
-    #[error("the database failed while {doing}")]
-    Sqlite {
-        /// The operation that failed.
-        doing: &'static str,
-        /// The cause.
-        #[source]
-        source: rusqlite::Error,
-    },
     /// The database that replicas share failed, or can't be reached.
     #[error("the database failed while {doing}")]
     Postgres {
@@ -223,52 +148,6 @@ pub enum DatabaseError {
         /// The cause.
         #[source]
         source: getrandom::Error,
-    },
-    /// The disk is full.
-    #[error(
-        "the disk that holds {} is full; make room and start again: what was acknowledged is \
-         there, and devices keep the rest", path.display()
-    )]
-    DiskFull {
-        /// The data directory.
-        path: PathBuf,
-        /// The error that revealed it.
-        source: Box<StoreError>,
-    },
-    /// The data directory can't be read or written.
-    #[error(
-        "the data directory {} can't be read or written; see to the disk, its permissions, quotas \
-         and limits of file size, and start again: what was acknowledged is there", path.display()
-    )]
-    Unusable {
-        /// The data directory.
-        path: PathBuf,
-        /// The error that revealed it.
-        source: Box<StoreError>,
-    },
-    /// Another program has locked the database file, which only a server may write.
-    #[error(
-        "another program has locked the database file {}; end it, or its transaction, and start \
-         again: what was acknowledged is there, and devices keep the rest", path.display()
-    )]
-    Busy {
-        /// The file.
-        path: PathBuf,
-        /// The error that revealed it.
-        source: Box<StoreError>,
-    },
-    /// A file of the store was moved, removed or replaced while it was open.
-    #[error(
-        "{} is not the file any more that this server has open: it was moved, removed or replaced, \
-         or its disk was unmounted. Nothing was acknowledged since that was noticed; put the files \
-         back as they were, or restore a backup, and start again", path.display()
-    )]
-    Replaced {
-        /// The file.
-        path: PathBuf,
-        /// The error when the file at this path is compared with the open one.
-        #[source]
-        source: std::io::Error,
     },
     /// The database holds another store than the one that this replica opened.
     #[error(
@@ -387,10 +266,7 @@ impl StoreError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damage(_) => true,
-            Self::Database(DatabaseError::Sqlite { source, .. }) => matches!(
-                source.sqlite_error_code(),
-                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-            ),
+            Self::Sqlite(error) => error.is_damage(),
             Self::Database(_) | Self::Open(_) | Self::Refused(_) => false,
         }
     }
@@ -422,7 +298,7 @@ impl StoreError {
     /// The error's effect on the store.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::Open(_) | Self::Damage(_) => Outcome::Fatal,
+            Self::Open(_) | Self::Damage(_) | Self::Sqlite(_) => Outcome::Fatal,
             Self::Database(error) => error.outcome(),
             Self::Refused(_) => Outcome::Declined,
         }
@@ -443,11 +319,6 @@ impl DatabaseError {
             },
             // The connection is replaced; the next commit shows whether the database works.
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
-            Self::Sqlite { .. }
-            | Self::DiskFull { .. }
-            | Self::Unusable { .. }
-            | Self::Busy { .. }
-            | Self::Replaced { .. } => Outcome::Fatal,
         }
     }
 }
@@ -471,7 +342,7 @@ impl From<TlsError> for StoreError {
 }
 
 /// The error of stored data that is not as it was written.
-pub fn damaged(what: String) -> StoreError {
+pub(super) fn damaged(what: String) -> StoreError {
     DamageError::Data { what }.into()
 }
 

@@ -36,8 +36,10 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
-use error::postgres;
+use error::{damaged, postgres};
 use group::{StoredDeltas, revision_and_cell, stored_arm};
+
+pub use bandana_sqlite::{OpenFiles, Presence, SqliteError};
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
 pub use cells::Routing;
@@ -50,9 +52,6 @@ pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, SqliteStore, Watermark,
     WatermarkError, seal_directory, verify_directory, verify_file,
 };
-pub use embedded::{DirectoryLock, LockedDatabase, OpenFiles, acknowledged};
-pub use embedded::{committing, data_version, opening, reading, sync_directory};
-pub use error::damaged;
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
 pub use group::{Delta, GroupRow};
 pub use layers::overlaps;
@@ -444,16 +443,4 @@ pub struct StoredPolicy {
     pub policy: Policy,
     /// The number of reports that the policy was computed from.
     pub reports: u64,
-}
-
-/// Whether a store must exist where one is opened. A store created silently would hide that a disk
-/// was not mounted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// A store must exist.
-    Required,
-    /// A store is created if none exists.
-    Optional,
-    /// A store is created, and none may exist.
-    Forbidden,
 }

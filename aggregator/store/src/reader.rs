@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UploadId};
 use bandana_shared::tally::Tally;
+use bandana_sqlite::{BUSY_TIMEOUT, DATABASE_FILE};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
-use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
+use super::embedded::{self, reading};
 use super::postgres::{self, Connectivity, PgConnection, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DamageError, DataSetRecord, DatabaseError,

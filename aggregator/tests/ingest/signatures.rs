@@ -26,7 +26,7 @@ use bandana_shared::wire::v1::{
     AddSignatureRequest, ExperimentName, GetExperimentRequest, GetExperimentResponse,
 };
 use bandana_store::{
-    DamageError, DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState,
+    DamageError, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState, SqliteError,
     SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory, verify_directory,
 };
 use prost::Message as _;
@@ -113,10 +113,7 @@ fn an_upgrade_that_fails_leaves_the_old_version() -> Result<(), Failure> {
     // The migration to version 2 will find that its table exists.
     meddle(directory.path(), "CREATE TABLE signature (x);")?;
     let opened = SqliteStore::open(directory.path());
-    assert!(
-        matches!(opened, Err(StoreError::Database(DatabaseError::Sqlite { .. }))),
-        "{opened:?}"
-    );
+    assert!(matches!(opened, Err(StoreError::Sqlite(SqliteError::Failed { .. }))), "{opened:?}");
     meddle(directory.path(), "DROP TABLE signature;")?;
     assert!(SqliteStore::open(directory.path())?.experiments()?.is_empty());
     Ok(())

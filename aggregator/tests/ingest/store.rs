@@ -10,8 +10,8 @@ use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use bandana_store::{
-    DailyTally, DamageError, DatabaseError, Delta, ExperimentKey, ExperimentState, GroupRow,
-    OpenError, SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory,
+    DailyTally, DamageError, Delta, ExperimentKey, ExperimentState, GroupRow, SqliteError,
+    SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory,
 };
 use rusqlite::Connection;
 
@@ -43,7 +43,7 @@ fn group(
 /// Whether damage to the file was reported.
 fn is_damage<T>(outcome: Result<T, StoreError>, directory: &Path) -> bool {
     let error = outcome.err().map(|error| error.located(directory));
-    matches!(error, Some(StoreError::Damage(DamageError::File { .. })))
+    matches!(error, Some(StoreError::Sqlite(SqliteError::DamagedFile { .. })))
 }
 
 /// All numeric rows of a query.
@@ -310,7 +310,7 @@ fn a_store_has_one_owner() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let store = SqliteStore::open(directory.path())?;
     let second = SqliteStore::open(directory.path());
-    assert!(matches!(second, Err(StoreError::Open(OpenError::Locked { .. }))), "{second:?}");
+    assert!(matches!(second, Err(StoreError::Sqlite(SqliteError::Locked { .. }))), "{second:?}");
     drop(store);
     SqliteStore::open(directory.path())?;
     Ok(())
@@ -339,13 +339,13 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
     };
     let newer = change("PRAGMA user_version = 1000", false)?;
     assert!(
-        matches!(newer, StoreError::Open(OpenError::NewerSchema { found: 1000, .. })),
+        matches!(newer, StoreError::Sqlite(SqliteError::NewerSchema { found: 1000, .. })),
         "{newer}"
     );
     let unborn = change("PRAGMA user_version = 0", false)?;
-    assert!(matches!(unborn, StoreError::Open(OpenError::ForeignFile)), "{unborn}");
+    assert!(matches!(unborn, StoreError::Sqlite(SqliteError::ForeignFile)), "{unborn}");
     let foreign = change("PRAGMA application_id = 1", false)?;
-    assert!(matches!(foreign, StoreError::Open(OpenError::ForeignFile)), "{foreign}");
+    assert!(matches!(foreign, StoreError::Sqlite(SqliteError::ForeignFile)), "{foreign}");
     for statement in [
         "UPDATE experiment SET learner = 'oracle'",
         "UPDATE specification SET bytes = x'00'",
@@ -367,17 +367,14 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
     fs::write(directory.path().join("bandana.sqlite3"), vec![b'x'; 8192])?;
     let garbage = SqliteStore::open(directory.path());
     assert!(
-        matches!(
-            garbage,
-            Err(StoreError::Database(DatabaseError::Sqlite { doing: "opening", .. }))
-        ),
+        matches!(garbage, Err(StoreError::Sqlite(SqliteError::Failed { doing: "opening", .. }))),
         "{garbage:?}"
     );
     let file = directory.path().join("file");
     fs::write(&file, "")?;
     let not_a_directory = SqliteStore::open(&file);
     assert!(
-        matches!(not_a_directory, Err(StoreError::Open(OpenError::Directory { .. }))),
+        matches!(not_a_directory, Err(StoreError::Sqlite(SqliteError::Directory { .. }))),
         "{not_a_directory:?}"
     );
     Ok(())

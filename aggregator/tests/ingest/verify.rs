@@ -11,7 +11,7 @@ use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use bandana_store::{
-    Backup, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, OpenError, SqliteStore,
+    Backup, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteError, SqliteStore,
     StoreError, seal_directory, verify_directory, verify_file,
 };
 use rusqlite::Connection;
@@ -232,24 +232,24 @@ fn what_is_no_store_of_ours_is_not_checked() -> Result<(), Failure> {
     change("PRAGMA user_version = 1000")?;
     let newer = verify_file(&file);
     assert!(
-        matches!(newer, Err(StoreError::Open(OpenError::NewerSchema { found: 1000, .. }))),
+        matches!(newer, Err(StoreError::Sqlite(SqliteError::NewerSchema { found: 1000, .. }))),
         "{newer:?}"
     );
     change("PRAGMA application_id = 1")?;
-    assert!(matches!(verify_file(&file), Err(StoreError::Open(OpenError::ForeignFile))));
+    assert!(matches!(verify_file(&file), Err(StoreError::Sqlite(SqliteError::ForeignFile))));
     let empty = tempfile::tempdir()?;
     assert!(matches!(
         verify_directory(empty.path()),
-        Err(StoreError::Open(OpenError::Missing { .. }))
+        Err(StoreError::Sqlite(SqliteError::Missing { .. }))
     ));
     fs::write(empty.path().join("empty"), "")?;
     assert!(matches!(
         verify_file(&empty.path().join("empty")),
-        Err(StoreError::Open(OpenError::ForeignFile))
+        Err(StoreError::Sqlite(SqliteError::ForeignFile))
     ));
     assert!(matches!(
         verify_file(&empty.path().join("none")),
-        Err(StoreError::Open(OpenError::File { .. }))
+        Err(StoreError::Sqlite(SqliteError::File { .. }))
     ));
     Ok(())
 }

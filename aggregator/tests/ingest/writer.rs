@@ -19,7 +19,7 @@ use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UploadId}
 use bandana_shared::tally::Tally;
 use bandana_store::Verdict::{Accepted, Duplicate};
 use bandana_store::{
-    DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError,
+    EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteError, SqliteStore, StoreError,
     Transition, ValidUpload, Verdict,
 };
 use futures_util::FutureExt as _;
@@ -357,7 +357,7 @@ async fn a_failed_commit_acknowledges_nobody_and_ends_the_writer() -> Result<(),
     let ended = running.writer.join().map_err(|_| "the writer panicked")?;
     assert!(matches!(
         ended,
-        Err(WriterError::Store(StoreError::Database(DatabaseError::Sqlite {
+        Err(WriterError::Store(StoreError::Sqlite(SqliteError::Failed {
             doing: "committing",
             ..
         })))

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
+use bandana_edge::operator_client::{Connection, TlsSource, TokenSource};
 use bandana_examples::load::reference::{self, Kind, Plan};
 use bandana_examples::load::stalls::{self, Work};
 use bandana_examples::load::{

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use bandana_aggregator::operator_client::{TlsSource, TokenSource};
+use bandana_edge::operator_client::{TlsSource, TokenSource};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::disclosing::outcome::DisclosedReport;
 use bandana_examples::disclosing::world::{Algorithm, World};

@@ -6,10 +6,10 @@ pub mod world;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::operator_client::{TrustedClient, Wait};
 use bandana_client::danger;
 use bandana_client::grpc::Transport;
 use bandana_client::trusted::{Agreement, Disclosure, RhoBudget, TrustedError, TrustedExperiment};
+use bandana_edge::operator_client::{TrustedClient, Wait};
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::{

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::operator_client::{Client, Connection, TlsSource, Wait};
 use bandana_client::grpc::Transport;
+use bandana_edge::operator_client::{Client, Connection, TlsSource, Wait};
 use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;

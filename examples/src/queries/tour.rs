@@ -1,7 +1,7 @@
 //! A tour of all kinds of questions on a real server.
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::operator_client::{Connection, Curator, TlsSource, TokenSource};
+use bandana_edge::operator_client::{Connection, Curator, TlsSource, TokenSource};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskSessionRequest, ListDataSetsRequest, OpenSessionRequest,
     RegisterDataSetRequest, ask_request, ask_response, choice, open_session_request,

@@ -119,6 +119,13 @@ async fn what_the_aggregator_says_comes_back_through_the_relay() -> anyhow::Resu
 
     let counted = User::new(1, &relayed.experiment, &mut transport).await?;
     assert_eq!((counted.report(&mut transport).await?, relayed.reports().await?), (1, 1));
+    // The program that is a relay alone does the same.
+    let gateway = &relayed.aggregator.device_url;
+    let alone = RelayProcess::start_alone(&AT_ONCE, program(), gateway).await?;
+    let mut through = Transport::to(&alone.url)?.through_relay_unsigned();
+    let counted = User::new(2, &relayed.experiment, &mut through).await?;
+    assert_eq!((counted.report(&mut through).await?, relayed.reports().await?), (1, 2));
+    alone.stop().await?;
     // The aggregator itself is not asked for keys by devices, and answers no calls in disguise.
     let mut confused = Transport::to(&relayed.relay.url)?;
     assert_eq!(code_of(confused.fetch(&question("relayed")?).await)?, Code::Unimplemented);

@@ -24,6 +24,7 @@ pub(crate) fn add(suite: &mut Suite) {
         the_unit_starts_what_there_is_and_waits_for_its_end,
     );
     suite.add("packaging::the_unit_is_understood_and_shut_in", the_unit_is_understood_and_shut_in);
+    suite.add("packaging::the_unit_of_a_relay_starts_one", the_unit_of_a_relay_starts_one);
     suite.add("packaging::the_backup_unit_backs_up", the_backup_unit_backs_up);
     suite.add("packaging::the_image_is_of_what_there_is", the_image_is_of_what_there_is);
     suite.add(
@@ -138,13 +139,43 @@ fn the_unit_starts_what_there_is_and_waits_for_its_end() -> anyhow::Result<()> {
 }
 
 fn the_unit_is_understood_and_shut_in() -> anyhow::Result<()> {
+    is_shut_in("bandana.service")
+}
+
+fn the_unit_of_a_relay_starts_one() -> anyhow::Result<()> {
+    let unit = packaging("bandana-relay.service")?;
+    let start: Vec<_> = values(&unit, "ExecStart=").collect();
+    assert_eq!(start, ["/usr/local/bin/bandana-relay"]);
+    // Its first lines name all that it must be given.
+    let setting = unit.lines().find_map(|line| line.strip_prefix("# echo "));
+    let setting = setting.and_then(|setting| setting.split_once(" > "));
+    let (setting, file) = setting.context("no setting")?;
+    let (name, value) = setting.split_once('=').context("no variable")?;
+    assert_eq!(values(&unit, "EnvironmentFile=").collect::<Vec<_>>(), [file]);
+    let command = bandana_relay::cli::command();
+    let needed = command.get_arguments().filter(|argument| argument.is_required_set());
+    let needed: Vec<_> = needed.filter_map(clap::Arg::get_env).collect();
+    assert_eq!(needed, [name]);
+    ensure!(value.starts_with("https://"), "{value}");
+    is_shut_in("bandana-relay.service")
+}
+
+/// Checks that systemd understands a unit, and that little is open to it.
+fn is_shut_in(unit: &str) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let path = understood(folder.path(), &["bandana.service"])?;
+    let path = understood(folder.path(), &[unit])?;
     let threshold = format!("--threshold={EXPOSURE}");
     let security = ["security", "--offline=true", "--no-pager", &threshold, &path];
     let output = systemd_analyze(&security)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     Ok(())
+}
+
+/// A unit that starts the programs which these tests have.
+fn installed(unit: &str) -> String {
+    ["-relay", ""].iter().fold(unit.to_owned(), |unit, which| {
+        unit.replace(&format!("/usr/local/bin/bandana{which}"), PROGRAM)
+    })
 }
 
 /// The path of the first of these units in a folder, once systemd understands all of them.
@@ -153,7 +184,7 @@ fn understood(folder: &Path, units: &[&str]) -> anyhow::Result<String> {
     for unit in units {
         let path = folder.join(unit);
         // Where the program is not installed, the unit names an existing one.
-        std::fs::write(&path, packaging(unit)?.replace("/usr/local/bin/bandana", PROGRAM))?;
+        std::fs::write(&path, installed(&packaging(unit)?))?;
         verify.push(path.to_str().context("a path in UTF-8")?.to_owned());
     }
     let output = systemd_analyze(&verify.iter().map(String::as_str).collect::<Vec<_>>())?;

@@ -13,8 +13,12 @@ use bandana_tests::suite::Suite;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-const PROGRAMS: [(&str, &str); 3] =
-    [("bandana", PROGRAM), ("simulated-users", PROGRAM), ("documented-app", PROGRAM)];
+const PROGRAMS: [(&str, &str); 4] = [
+    ("bandana", PROGRAM),
+    ("bandana-relay", PROGRAM),
+    ("simulated-users", PROGRAM),
+    ("documented-app", PROGRAM),
+];
 
 const REFERENCE: &str = "commands.md";
 

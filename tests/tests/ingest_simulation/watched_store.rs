@@ -9,7 +9,7 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_store::{
     AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState, ExperimentKey,
-    ExperimentRecord, ExperimentState, OpenError, Store, StoreError, TrustedChange, ValidUpload,
+    ExperimentRecord, ExperimentState, SqliteError, Store, StoreError, TrustedChange, ValidUpload,
     Window, WrittenRecord,
 };
 
@@ -58,14 +58,14 @@ impl WatchedStore {
     fn tell<T>(&self, outcome: Result<T, Failure>) -> Result<T, StoreError> {
         outcome.map_err(|failure| match failure {
             // An error after which the writer can't continue.
-            Failure::Crash => StoreError::Open(OpenError::ForeignFile),
+            Failure::Crash => SqliteError::ForeignFile.into(),
             Failure::Unknown => {
                 StoreError::Database(DatabaseError::Slow { doing: "failing on purpose" })
             }
             Failure::Declined(error) => error,
             Failure::Wrong(error) => {
                 self.world().wrong.get_or_insert(error);
-                StoreError::Open(OpenError::ForeignFile)
+                SqliteError::ForeignFile.into()
             }
         })
     }

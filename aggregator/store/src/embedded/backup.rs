@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bandana_sqlite::{DATABASE_FILE, SqliteError};
 use rusqlite::backup::{Backup as Copying, StepResult};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -15,9 +16,8 @@ use thiserror::Error;
 
 use super::checksums;
 use super::read_only;
-use super::sqlite::DATABASE_FILE;
 use super::verify::verify_file;
-use crate::{DatabaseError, OpenError, StoreError, Verification};
+use crate::{DatabaseError, StoreError, Verification};
 
 /// Pages copied between two progress reports: 4 MiB.
 const STEP_PAGES: i32 = 1024;
@@ -111,7 +111,8 @@ impl Backup {
     pub fn begin(directory: &Path, out: &Path) -> Result<Self, BackupError> {
         let database = directory.join(DATABASE_FILE);
         if !database.exists() {
-            return Err(StoreError::Open(OpenError::Missing { path: directory.to_owned() }).into());
+            let missing = SqliteError::Missing { path: directory.to_owned() };
+            return Err(StoreError::from(missing).into());
         }
         let unusable = |source| BackupError::Target { path: out.to_owned(), source };
         let name = out.file_name().ok_or_else(|| unusable(io::ErrorKind::InvalidInput.into()))?;
@@ -243,9 +244,8 @@ impl Backup {
     fn explain(&self, source: rusqlite::Error) -> BackupError {
         match source.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                let damaged =
-                    StoreError::Database(DatabaseError::Sqlite { doing: "reading", source });
-                damaged.of_file(&self.database).into()
+                let damaged = bandana_sqlite::reading(source).of_file(&self.database);
+                StoreError::from(damaged).into()
             }
             _ => BackupError::Copy { path: self.out.clone(), source },
         }

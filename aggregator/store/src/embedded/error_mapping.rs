@@ -1,15 +1,10 @@
-//! Mapping of errors to ones that name the data directory and the remedy.
+//! Errors of the embedded store's database, as ones that name the data directory and the remedy.
 
 use std::path::Path;
 
-use rusqlite::ErrorCode;
+use bandana_sqlite::{DATABASE_FILE, SqliteError};
 
-use super::sqlite::DATABASE_FILE;
-use crate::{DamageError, DatabaseError, StoreError};
-
-/// Free bytes below which a disk counts as full. SQLite needs 32 KiB at once, and reports only
-/// "input/output error" when it does not get them.
-const FREE_BYTES_MIN: u64 = 1 << 20;
+use crate::{DamageError, StoreError};
 
 impl StoreError {
     /// Wraps the error of a store in `directory` in one that names the directory and, when the disk
@@ -28,40 +23,12 @@ impl StoreError {
     /// As [`Self::located`], for a single database file.
     #[must_use]
     pub(super) fn of_file(self, file: &Path) -> Self {
-        let file = file.to_owned();
-        let directory = file.parent().unwrap_or(Path::new("."));
-        let path = directory.to_owned();
-        let code = match &self {
+        match self {
+            Self::Sqlite(error) => error.of_file(file).into(),
             Self::Damage(DamageError::Data { .. } | DamageError::Stored(_)) => {
-                Some(ErrorCode::DatabaseCorrupt)
+                SqliteError::of_damaged_file(self, file).into()
             }
-            Self::Database(DatabaseError::Sqlite { source, .. }) => source.sqlite_error_code(),
-            _ => None,
-        };
-        let source = Box::new(self);
-        match code {
-            Some(ErrorCode::DiskFull) => DatabaseError::DiskFull { path, source }.into(),
-            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) if is_full(directory) => {
-                DatabaseError::DiskFull { path, source }.into()
-            }
-            Some(
-                ErrorCode::SystemIoFailure
-                | ErrorCode::CannotOpen
-                | ErrorCode::ReadOnly
-                | ErrorCode::PermissionDenied,
-            ) => DatabaseError::Unusable { path, source }.into(),
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                DamageError::File { path: file, source }.into()
-            }
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                DatabaseError::Busy { path: file, source }.into()
-            }
-            _ => *source,
+            other => other,
         }
     }
-}
-
-fn is_full(directory: &Path) -> bool {
-    rustix::fs::statvfs(directory)
-        .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < FREE_BYTES_MIN)
 }

@@ -2,7 +2,6 @@
 //!
 //! One process owns the store, so its memory holds the complete state.
 
-pub mod acknowledged;
 mod answers;
 mod audit;
 mod backup;
@@ -12,11 +11,8 @@ mod deletion;
 mod error_mapping;
 mod experiments;
 mod expiry;
-mod files;
-mod headers;
-mod lock;
-mod locked_database;
 mod log;
+mod progress;
 mod queries;
 mod read_only;
 mod schema;
@@ -32,22 +28,19 @@ use std::sync::Arc;
 use bandana_shared::identity::{Day, Digest, StoreId, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
+use bandana_sqlite::OpenFiles;
 
 pub(super) use answers::answer;
 pub(super) use audit::entries;
 pub use backup::{Backup, BackupError, BackupProgress};
 pub(super) use checksums::read_intact;
 pub(super) use daily_tallies::{daily_tallies, days_with_tallies};
-pub use files::OpenFiles;
-pub use lock::DirectoryLock;
-pub use locked_database::{LockedDatabase, data_version};
 pub(super) use log::{epochs, last_epoch};
 pub(super) use queries::{
     data_sets, data_sets_after, debits, fingerprint_key, rounds, session, spent_by, updates,
 };
-pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE};
+pub(super) use sqlite::reading;
 pub use sqlite::{SqliteStore, seal_directory};
-pub use sqlite::{committing, opening, reading, sync_directory};
 pub(super) use trusted::{disclosed, trusted};
 pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};

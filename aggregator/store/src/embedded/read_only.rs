@@ -10,11 +10,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use bandana_sqlite::{BUSY_TIMEOUT, SqliteError};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::sqlite::{BUSY_TIMEOUT, opening};
-use crate::{OpenError, StoreError};
+use super::sqlite::opening;
+use crate::StoreError;
 
 /// Most attempts to read a file that changes meanwhile. Once it has a log, it stays readable.
 const ATTEMPTS_MAX: u32 = 5;
@@ -55,7 +56,7 @@ struct Still {
 impl Still {
     /// None: a process may be changing the file, or was killed while doing so.
     fn of(file: &Path) -> Result<Option<Self>, StoreError> {
-        let unusable = |source| StoreError::Open(OpenError::File { path: file.to_owned(), source });
+        let unusable = |source| SqliteError::File { path: file.to_owned(), source };
         let metadata: Metadata = std::fs::metadata(file).map_err(unusable)?;
         for suffix in ["-wal", "-journal"] {
             if beside(file, suffix).try_exists().map_err(unusable)? {

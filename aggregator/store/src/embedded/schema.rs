@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use bandana_sqlite::SqliteError;
 use rusqlite::Connection;
 
 use super::checksums;
 use crate::fingerprint::FingerprintKey;
-use crate::{DatabaseError, OpenError, StoreError, damaged};
+use crate::{DatabaseError, StoreError, damaged};
 
 /// The application id that marks the file as Bandana's: "BNDN".
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
@@ -98,9 +99,9 @@ fn known(application: i64, version: i64) -> Result<i64, StoreError> {
     match (application, version) {
         (APPLICATION_ID, 1..=VERSION) => Ok(version),
         (APPLICATION_ID, found) if found > VERSION => {
-            Err(StoreError::Open(OpenError::NewerSchema { found, known: VERSION }))
+            Err(SqliteError::NewerSchema { found, known: VERSION }.into())
         }
-        _ => Err(StoreError::Open(OpenError::ForeignFile)),
+        _ => Err(SqliteError::ForeignFile.into()),
     }
 }
 
@@ -120,7 +121,7 @@ fn marks(connection: &Connection) -> Result<(i64, i64), StoreError> {
 }
 
 fn failed(source: rusqlite::Error) -> StoreError {
-    StoreError::Database(DatabaseError::Sqlite { doing: "checking its schema", source })
+    SqliteError::Failed { doing: "checking its schema", source }.into()
 }
 
 fn steps(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {

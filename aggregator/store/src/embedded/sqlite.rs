@@ -3,7 +3,6 @@
 //! Write-ahead log, `synchronous = FULL`, one writing connection. The exclusive locks are not
 //! SQLite's, so that `sqlite3` can look inside while a server runs.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +10,16 @@ use std::time::Duration;
 use bandana_shared::identity::{Day, StoreId, UploadId};
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
+use bandana_sqlite::acknowledged::{self, Acknowledged, Progress};
+use bandana_sqlite::{
+    BUSY_TIMEOUT, DirectoryLock, LockedDatabase, OpenFiles, SqliteError, data_version,
+    sync_directory, zero_freed_pages,
+};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, Transaction, params};
 
-use super::acknowledged::{self, Acknowledged, Progress};
-use super::files::OpenFiles;
-use super::lock::DirectoryLock;
-use super::locked_database::{LockedDatabase, data_version, zero_freed_pages};
-use super::{checksums, expiry, schema};
-use crate::{
-    DatabaseError, Delta, GroupRow, OpenError, Presence, SeenIds, StoreError, StoredDeltas,
-    damaged, stored_arm,
-};
-
-/// The database file in the data directory.
-pub(crate) const DATABASE_FILE: &str = "bandana.sqlite3";
-
-/// The time that a commit waits for another program that writes, which none should.
-pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+use super::{checksums, expiry, progress, schema};
+use crate::{Delta, GroupRow, Presence, SeenIds, StoreError, StoredDeltas, damaged, stored_arm};
 
 /// The SQLite database. Its owner is the only process that writes.
 #[derive(Debug)]
@@ -75,8 +66,7 @@ impl SqliteStore {
         store.settle().map_err(opening)?;
         store.acknowledged = Acknowledged::open(directory, store.id).inspect_err(cannot_note).ok();
         store.acknowledge()?;
-        let unusable =
-            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
+        let unusable = |source| SqliteError::directory(directory, source);
         sync_directory(directory).map_err(unusable)?;
         if store.files.is_open_to_others(directory) {
             tracing::warn!(
@@ -97,12 +87,12 @@ impl SqliteStore {
         // They are dropped in reverse.
         let LockedDatabase { lock, file, mut connection } =
             LockedDatabase::open(presence, directory, schema::create, |connection| {
-                schema::version_of(connection).map(drop)
+                schema::version_of(connection).map(drop).map_err(while_opening)
             })?;
         prepare(&mut connection)?;
         let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
         let id = StoreId::new(id.map_err(reading)?);
-        let progress = Progress::of(&connection).map_err(reading)?;
+        let progress = progress::of(&connection).map_err(reading)?;
         let left = Left { version: data_version(&connection).map_err(reading)?, progress };
         // The database was read, so SQLite has its files open.
         let files = Arc::new(OpenFiles::of(directory, file)?);
@@ -133,18 +123,19 @@ impl SqliteStore {
     /// Checks that a commit would be in the store that the next start finds.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; the store must not be used any further. Committed data is in the
+    /// [`StoreError::Sqlite`]; the store must not be used any further. Committed data is in the
     /// database file, if that is still in its place.
     pub fn check_files(&self) -> Result<(), StoreError> {
-        self.files.check().inspect_err(|error| match error {
+        let checked = self.files.check().inspect_err(|error| match error {
             // Perhaps only the log, which is still open and holds acknowledged data, has lost its
             // name.
-            StoreError::Database(DatabaseError::Replaced { .. }) if self.files.has_database() => {
+            SqliteError::Replaced { .. } if self.files.has_database() => {
                 self.checkpoint().ok();
             }
-            StoreError::Database(DatabaseError::Replaced { .. }) => {}
+            SqliteError::Replaced { .. } => {}
             _ => self.keep_log(),
-        })
+        });
+        Ok(checked?)
     }
 
     /// Checks that no other program has written to the store, and that a commit would be in the
@@ -159,7 +150,7 @@ impl SqliteStore {
             return Ok(());
         }
         let Left { progress: expected, .. } = self.left;
-        let found = match Progress::of(&self.connection) {
+        let found = match progress::of(&self.connection) {
             Ok(found) if found == expected => None,
             Ok(found) => Some(format!("the store had come to {expected}, and is at {found}")),
             // A statement does not fit the tables any more.
@@ -179,11 +170,10 @@ impl SqliteStore {
 
     /// Checks that the store has all acknowledged commits.
     fn check_acknowledged(&self, directory: &Path) -> Result<(), StoreError> {
-        let unusable =
-            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
+        let unusable = |source| SqliteError::directory(directory, source);
         let known = acknowledged::read(directory, self.id).map_err(unusable)?;
-        let found = Progress::of(&self.connection).map_err(reading)?;
-        match known.and_then(|known| found.lacks(known)) {
+        let found = progress::of(&self.connection).map_err(reading)?;
+        match known.and_then(|known| progress::lacks(found, known)) {
             None => Ok(()),
             Some(what) => {
                 self.keep_log();
@@ -196,14 +186,14 @@ impl SqliteStore {
     /// acknowledgement.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; [`StoreError::Damage`] when another program has written meanwhile:
+    /// [`StoreError::Sqlite`]; [`StoreError::Damage`] when another program has written meanwhile:
     /// the commit may be on top of an older store.
     pub(super) fn acknowledge(&mut self) -> Result<(), StoreError> {
         if data_version(&self.connection).map_err(reading)? != self.left.version {
             self.keep_log();
             return Err(written("it did so during a commit"));
         }
-        let progress = Progress::of(&self.connection).map_err(reading)?;
+        let progress = progress::of(&self.connection).map_err(reading)?;
         self.left.progress = progress;
         let Some(file) = &mut self.acknowledged else { return Ok(()) };
         if let Err(error) = file.note(progress) {
@@ -265,7 +255,7 @@ impl SqliteStore {
     /// The oldest day whose uploads are still taken.
     ///
     /// # Errors
-    /// [`StoreError::Database`].
+    /// [`StoreError::Sqlite`].
     pub fn oldest_day(&self) -> Result<Day, StoreError> {
         let query = "SELECT oldest_day FROM intact_watermark";
         self.connection.query_row(query, [], |row| row.get(0)).map(Day::new).map_err(reading)
@@ -283,7 +273,7 @@ impl SqliteStore {
     /// window, in the order of the commits, so mostly day by day.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; [`StoreError::Damage`] when ids are not as they
+    /// [`StoreError::Sqlite`]; [`StoreError::Damage`] when ids are not as they
     /// were written.
     pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
         let oldest = self.oldest_day()?;
@@ -339,14 +329,21 @@ impl SqliteStore {
     /// Copies the log into the database file, unless a reader prevents it, and closes both.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; those of [`Self::check`].
+    /// [`StoreError::Sqlite`]; those of [`Self::check`].
     pub fn close(mut self) -> Result<(), StoreError> {
         self.check()?;
-        let failed =
-            |source| StoreError::Database(DatabaseError::Sqlite { doing: "closing", source });
+        let failed = |source| SqliteError::Failed { doing: "closing", source };
         self.checkpoint().map_err(failed)?;
         self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
-        self.connection.close().map_err(|(_, source)| failed(source))
+        Ok(self.connection.close().map_err(|(_, source)| failed(source))?)
+    }
+}
+
+/// The error of a file that was looked at while it was opened.
+fn while_opening(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Sqlite(SqliteError::Failed { source, .. }) => opening(source),
+        other => other,
     }
 }
 
@@ -362,19 +359,18 @@ fn written(what: &str) -> StoreError {
 ///
 /// # Errors
 /// As [`SqliteStore::open_with`] with [`Presence::Required`], except for damaged rows;
-/// [`StoreError::Open`] also for a store of an earlier version, which has no checksums.
+/// [`SqliteError::ForeignFile`] also for a store of an earlier version, which has no checksums.
 pub fn seal_directory(directory: &Path) -> Result<(), StoreError> {
     let seal = |connection: &mut Connection| {
         if schema::version_of(connection)? != schema::VERSION {
-            return Err(StoreError::Open(OpenError::ForeignFile));
+            return Err(SqliteError::ForeignFile.into());
         }
         let transaction = connection.transaction().map_err(committing)?;
         checksums::seal(&transaction).map_err(committing)?;
         transaction.commit().map_err(committing)
     };
     let sealed = SqliteStore::open_unchecked(Presence::Required, directory, seal);
-    let unusable =
-        |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
+    let unusable = |source| SqliteError::directory(directory, source);
     let sealed = sealed.and_then(|store| {
         // The operator has given up the missing commits.
         acknowledged::forget(directory).map_err(unusable)?;
@@ -389,18 +385,6 @@ fn cannot_note(error: &std::io::Error) {
         "the note beside the store of what is acknowledged can't be written, so the loss of a log \
          would not be noticed"
     );
-}
-
-/// Makes the directory's entries durable, and the directory's own entry in its parent.
-///
-/// # Errors
-/// Those of the system.
-pub fn sync_directory(directory: &Path) -> std::io::Result<()> {
-    let absolute = directory.canonicalize()?;
-    [Some(&*absolute), absolute.parent()]
-        .into_iter()
-        .flatten()
-        .try_for_each(|folder| File::open(folder)?.sync_all())
 }
 
 fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), StoreError> {
@@ -450,16 +434,16 @@ pub(super) fn add_to_checkpoint(
 }
 
 /// The error of a database that could not be opened.
-pub fn opening(source: rusqlite::Error) -> StoreError {
-    StoreError::Database(DatabaseError::Sqlite { doing: "opening", source })
+pub(super) fn opening(source: rusqlite::Error) -> StoreError {
+    bandana_sqlite::opening(source).into()
 }
 
 /// The error of a read.
-pub fn reading(source: rusqlite::Error) -> StoreError {
-    StoreError::Database(DatabaseError::Sqlite { doing: "reading", source })
+pub(crate) fn reading(source: rusqlite::Error) -> StoreError {
+    bandana_sqlite::reading(source).into()
 }
 
 /// The error of a commit.
-pub fn committing(source: rusqlite::Error) -> StoreError {
-    StoreError::Database(DatabaseError::Sqlite { doing: "committing", source })
+pub(super) fn committing(source: rusqlite::Error) -> StoreError {
+    bandana_sqlite::committing(source).into()
 }

@@ -62,6 +62,7 @@ fn called(name: &OsString, arguments: Vec<OsString>) -> Option<anyhow::Result<Ex
     let text = || arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
     let ended = match name.to_str()? {
         "app-under-test" => app::run(&text().collect::<Vec<_>>()),
+        "bandana-relay" => return Some(Ok(relay(arguments))),
         "attack" => attack::run(&text().collect::<Vec<_>>()),
         "device-costs" => device_costs::run(&text().collect::<Vec<_>>()),
         "disclosing-app" => disclosing::run(&text().collect::<Vec<_>>()),
@@ -77,10 +78,19 @@ fn called(name: &OsString, arguments: Vec<OsString>) -> Option<anyhow::Result<Ex
 }
 
 fn aggregator() -> ExitCode {
+    bandana_aggregator::cli::main_by(clock(), std::env::args_os())
+}
+
+/// The program `bandana-relay`, with arguments that follow its name.
+fn relay(arguments: Vec<OsString>) -> ExitCode {
+    let name = OsString::from("bandana-relay");
+    bandana_relay::cli::main_by(&clock(), std::iter::once(name).chain(arguments))
+}
+
+fn clock() -> Arc<dyn Clock> {
     let system = SystemClock::new();
-    let clock: Arc<dyn Clock> = match std::env::var_os("TEST_CLOCK") {
+    match std::env::var_os("TEST_CLOCK") {
         Some(file) => Arc::new(FileClock { file: file.into(), system }),
         None => Arc::new(system),
-    };
-    bandana_aggregator::cli::main_by(clock, std::env::args_os())
+    }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
-use bandana_store::{OpenError, SqliteStore, StoreError, verify_directory};
+use bandana_store::{SqliteError, SqliteStore, StoreError, verify_directory};
 use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_arms};
 use bandana_tests::watched_server::WatchedServer;
 use rusqlite::Connection;
@@ -138,7 +138,7 @@ pub(crate) fn a_store_is_opened_once_whatever_becomes_of_the_lock_file() -> anyh
     for directory in [&folder, &other] {
         let again = SqliteStore::open_existing(directory);
         ensure!(
-            matches!(again, Err(StoreError::Open(OpenError::Locked { .. }))),
+            matches!(again, Err(StoreError::Sqlite(SqliteError::Locked { .. }))),
             "{}: {again:?}",
             directory.display()
         );

@@ -9,12 +9,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use bandana_shared::identity::{Day, StoreId};
+use bandana_sqlite::acknowledged::{self, Progress};
+use bandana_sqlite::{DATABASE_FILE, SqliteError};
 use rusqlite::{Connection, ErrorCode};
 
-use super::acknowledged::{self, Progress};
-use super::sqlite::{DATABASE_FILE, reading};
-use super::{audit, checksums, read_only, schema};
-use crate::{AuditQuery, DamageError, DatabaseError, OpenError, StoreError, Verification, queries};
+use super::sqlite::reading;
+use super::{audit, checksums, progress, read_only, schema};
+use crate::{AuditQuery, DamageError, StoreError, Verification, queries};
 use uploads::Uploads;
 
 /// Most findings of SQLite about one file that are listed.
@@ -36,7 +37,7 @@ const AUDIT_PAGE: u32 = 1000;
 pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     let file = directory.join(DATABASE_FILE);
     if !file.exists() {
-        return Err(StoreError::Open(OpenError::Missing { path: directory.to_owned() }));
+        return Err(SqliteError::Missing { path: directory.to_owned() }.into());
     }
     let verify = |connection: &Connection| {
         // Read before the moment at which the store is read, since a server may commit meanwhile.
@@ -46,9 +47,9 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
         verification.begin("what was acknowledged");
         if let Some(known) = known {
             verification.examined(1);
-            let found = Progress::of(connection);
+            let found = progress::of(connection);
             let found = noted(&mut verification, "how far the store has come", found)?;
-            if let Some(what) = found.and_then(|found| found.lacks(known)) {
+            if let Some(what) = found.and_then(|found| progress::lacks(found, known)) {
                 verification.say(what);
             }
         }
@@ -64,10 +65,9 @@ fn acknowledged(connection: &Connection, directory: &Path) -> Result<Option<Prog
         return Ok(None);
     }
     let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
-    let unusable =
-        |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
+    let unusable = |source| SqliteError::directory(directory, source);
     match id {
-        Ok(id) => acknowledged::read(directory, StoreId::new(id)).map_err(unusable),
+        Ok(id) => Ok(acknowledged::read(directory, StoreId::new(id)).map_err(unusable)?),
         Err(_) => Ok(None),
     }
 }
@@ -84,7 +84,7 @@ fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreErr
     let version = match schema::version_of(connection) {
         Ok(version) => version,
         // Not even the first page is whole, so there is nothing else to check.
-        Err(StoreError::Database(DatabaseError::Sqlite { source, .. })) if is_damage(&source) => {
+        Err(StoreError::Sqlite(SqliteError::Failed { source, .. })) if is_damage(&source) => {
             let mut verification = Verification::new(0);
             verification.begin("pages of the file");
             verification.say(format!("{} is not a database any more: {source}", file.display()));
@@ -129,7 +129,7 @@ fn pages(
     verification.begin("pages of the file");
     let mut formats = [0; 2];
     let read = File::open(file).and_then(|open| open.read_exact_at(&mut formats, FORMATS_OFFSET));
-    read.map_err(|source| StoreError::Open(OpenError::File { path: file.to_owned(), source }))?;
+    read.map_err(|source| SqliteError::File { path: file.to_owned(), source })?;
     if formats[0] != formats[1] || !(1..=2).contains(&formats[0]) {
         verification.say(format!(
             "its readers need format {1}, and its writers {0}",
@@ -303,7 +303,7 @@ fn unreadable(
     error: StoreError,
 ) -> Result<(), StoreError> {
     let cause = match &error {
-        StoreError::Database(DatabaseError::Sqlite { source, .. }) if is_damage(source) => {
+        StoreError::Sqlite(SqliteError::Failed { source, .. }) if is_damage(source) => {
             source.to_string()
         }
         StoreError::Damage(DamageError::Data { .. } | DamageError::Stored(_)) => error.to_string(),
