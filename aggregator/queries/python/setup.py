@@ -10,7 +10,7 @@ from setuptools.command.sdist import sdist
 HERE = pathlib.Path(__file__).resolve().parent
 MESSAGES = HERE / "bandana.v1.binpb"
 if not MESSAGES.exists():  # no source distribution, but the repository
-    MESSAGES = HERE.parents[1] / "shared" / "src" / "wire" / MESSAGES.name
+    MESSAGES = HERE.parents[2] / "shared" / "src" / "wire" / MESSAGES.name
 
 
 class WithMessages(build_py):

@@ -3,8 +3,8 @@
 Two data sets are neighbours if they differ in the values of one row; the number of rows is public. Each
 peer answers with its best mechanism for that: OpenDP's map of a mechanism must give the same epsilon.
 
-    pip install ./aggregator/queries opendp==0.16.0 diffprivlib==0.6.6 'scikit-learn<1.5'
-    python aggregator/queries/compare.py --server target/release/bandana --json result.json
+    pip install ./aggregator/queries/python opendp==0.16.0 diffprivlib==0.6.6 'scikit-learn<1.5'
+    python aggregator/queries/python/compare.py --server target/release/bandana --json result.json
 """
 
 from __future__ import annotations

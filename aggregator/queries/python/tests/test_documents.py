@@ -58,7 +58,7 @@ def test_the_notebook_runs_and_draws_its_pictures(
 
 
 def test_the_examples_of_pages_run(fresh: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    pages = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "queries.md"]
+    pages = [PACKAGE / "README.md", PACKAGE.parents[2] / "docs" / "queries.md"]
     for place, page in enumerate(pages):
         if place == 1:
             # One content has one budget.
@@ -75,7 +75,7 @@ def test_the_examples_of_pages_run(fresh: Server, capsys: pytest.CaptureFixture[
 def test_the_names_of_the_page_are_found(fresh: Server, tmp_path: Path) -> None:
     lines = [f"{'tea' if i % 3 else 'coffee'},{i % 500}\n" for i in range(3_000)] + ["saffron,400\n"]
     (fresh.files / "orders.csv").write_text("product,price\n" + "".join(lines))
-    page = (PACKAGE.parents[1] / "docs" / "queries.md").read_text()
+    page = (PACKAGE.parents[2] / "docs" / "queries.md").read_text()
     [commands] = [block for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S) if "--find" in block]
     program = shutil.which(os.environ.get("BANDANA_PROGRAM", "bandana"))
     assert program is not None
