@@ -18,11 +18,12 @@ use tokio::runtime::Runtime;
 use tokio::task::yield_now;
 use tower::Layer as _;
 
-use crate::api::{CuratorService, DataSetSettings, Exports, OperatorService, TrustedService};
+use crate::api::{Exports, OperatorService, TrustedService};
 use crate::configuration::{Configuration, Given, Origin, STORE_SETTINGS};
 use crate::dashboard::{DashboardState, OperatorServices};
 use crate::http::Pages;
 use crate::metrics::Metrics;
+use crate::queries::{DataSetSettings, Queries};
 use crate::readiness::Readiness;
 use crate::registry::Registry;
 use crate::server::ServerSettings;
@@ -104,11 +105,10 @@ impl PagesInMemory {
         let trusted = TrustedService::new(known, &ingest, disclosures, time, budget.clone());
         let exports = Exports::new(reader.clone(), budget.clone());
         let data_sets = DataSetSettings { directory: None, analyst_percent: 100 };
-        let (queue, rows, time) = (ingest.clone(), reader.clone(), Arc::clone(&clock));
-        let curator = CuratorService::new(queue, rows, time, data_sets);
+        let queries = Queries::new(&ingest, &reader, &clock, data_sets);
         let operator =
             OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
-        dashboard_state.open(OperatorServices { operator, trusted, curator });
+        dashboard_state.open(OperatorServices { operator, trusted, queries });
         let authorization =
             Authorization::new(None, metrics.unauthorised.clone(), Arc::clone(&clock));
         let holding = HoldingLayer::new(budget.clone(), calls.request_time, metrics.held.clone());

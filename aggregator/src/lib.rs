@@ -5,6 +5,8 @@
 //! [store](bandana_store) and acknowledges, [`registry`] publishes the tallies, [`policy_updater`]
 //! asks a [learner](bandana_learners) for weights, and devices fetch them.
 //!
+//! [`queries`] has the service of another crate, which the feature of this name turns on.
+//!
 //! Nothing in this crate ever holds a reward, except [`trusted`], which receives the rewards that
 //! users disclose.
 
@@ -13,7 +15,6 @@ pub mod api;
 pub mod cli;
 pub mod configuration;
 pub mod dashboard;
-pub mod datasets;
 pub mod disclosures;
 pub mod estimates;
 #[cfg(feature = "fuzzing")]
@@ -24,6 +25,8 @@ pub mod ingest;
 mod labels;
 pub mod metrics;
 pub mod policy_updater;
+#[cfg_attr(not(feature = "queries"), path = "no_queries.rs")]
+pub mod queries;
 pub mod readiness;
 pub mod registry;
 pub mod replica;

@@ -6,7 +6,8 @@
 //! [`unary`] read and write its message, and the [`gateway`] opens what was sealed.
 //!
 //! Calls to other servers go out by [`outgoing`] and [`operator_client`]. A [`program`] has a log, and ends
-//! with a signal.
+//! with a signal. What the answers of all services share is here too: [`pages`] of lists, and the [`status`] of
+//! a call that failed.
 
 pub mod admission;
 pub mod auth;
@@ -20,6 +21,7 @@ pub mod log_key;
 pub mod memory;
 pub mod operator_client;
 pub mod outgoing;
+pub mod pages;
 pub mod peer;
 pub mod program;
 pub mod pushback;
@@ -27,6 +29,7 @@ pub mod random;
 pub mod rate;
 pub mod regular_file;
 pub mod shutdown;
+pub mod status;
 pub mod telemetry;
 pub mod tls;
 pub mod transport;

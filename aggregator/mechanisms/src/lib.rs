@@ -3,7 +3,8 @@
 //! - [`noise`]: the discrete Laplace and Gaussian distributions on a lattice, without a float
 //!   between random words and the noise.
 //! - [`queries`]: counts, choices, synthetic data and private multiplicative weights about rows
-//!   that a trusted curator has, each with its price.
+//!   that a trusted curator has, each with its price. They are behind the feature `queries`, which is on by
+//!   default.
 //!
 //! Nothing here keeps state, reads a clock or knows of a network.
 //!
@@ -23,5 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod measure;
 pub mod noise;
+#[cfg(feature = "queries")]
 pub mod queries;

@@ -10,8 +10,6 @@ mod exports;
 mod gateway;
 mod operator;
 mod operator_messages;
-mod pages;
-mod queries;
 mod readiness_gate;
 mod reflection;
 mod transparency;
@@ -25,7 +23,6 @@ pub use exports::Exports;
 pub use gateway::{GatewayService, gateway_route};
 pub use operator::OperatorService;
 pub(crate) use operator_messages::NONLINEAR;
-pub use queries::{CuratorService, DataSetSettings};
 pub(crate) use readiness_gate::ReadinessGate;
 pub use reflection::with_reflection;
 pub(crate) use transparency::LogService;
@@ -35,30 +32,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bandana_edge::shutdown::ShutdownSignal;
+use bandana_edge::status::{GOING_DOWN, UNREADABLE, with_cause};
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::specification::Specification;
 use bandana_store::{DamageError, StoreError};
 use futures_util::stream::{self, Stream, StreamExt as _};
-use tokio::task::JoinError;
 use tonic::Status;
 
 use crate::registry::ReplicaUnavailable;
 use crate::registry::{Experiment, Registry};
-
-/// An error inside the server. The caller gets the message; the cause is logged.
-fn internal(
-    message: &'static str,
-    cause: impl std::error::Error + Send + Sync + 'static,
-) -> Status {
-    let mut status = Status::internal(message);
-    status.set_source(Arc::new(cause));
-    status
-}
-
-/// Work that came to no end: it panicked, or the server ends.
-fn unfinished(message: &'static str, cause: JoinError) -> Status {
-    if cause.is_cancelled() { Status::unavailable(GOING_DOWN) } else { internal(message, cause) }
-}
 
 /// The experiment of this name.
 async fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {
@@ -96,15 +78,11 @@ fn until_end<T: Send + 'static>(
     Box::pin(items.chain(stream::once(async move { cut() }).filter_map(std::future::ready)))
 }
 
-/// The message to callers when the server shuts down.
-const GOING_DOWN: &str = "the aggregator is going down; call again";
-
 /// The status for a caller when the store can't be read; the cause is logged.
 fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Status {
-    let mut status = match (&cause as &dyn std::error::Error).downcast_ref() {
+    let status = match (&cause as &dyn std::error::Error).downcast_ref() {
         Some(StoreError::Damage(DamageError::Ended)) => Status::unavailable(cause.to_string()),
-        _ => Status::unavailable("the store can't be read now; try again"),
+        _ => Status::unavailable(UNREADABLE),
     };
-    status.set_source(Arc::new(cause));
-    status
+    with_cause(status, cause)
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bandana_edge::auth::Caller;
 use bandana_edge::clock::Clock;
+use bandana_edge::pages::{Page, read_newest};
 use bandana_edge::shutdown::ShutdownSignal;
+use bandana_edge::status::internal;
 use bandana_shared::identity::{ArmIndex, Digest, UnixSeconds};
 use bandana_shared::participation::Millionths;
 use bandana_shared::wire::v1::operator_server::Operator;
@@ -28,8 +30,7 @@ use super::operator_messages::{
     added_arm, audit_entry, audit_query, check_control, creation, decline, listed, settings,
     signature_for, status_of,
 };
-use super::pages::{Page, read_newest};
-use super::{find, internal, unanswered, unreadable, until_end};
+use super::{find, unanswered, unreadable, until_end};
 use crate::ingest::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Ingest, Revise};
 use crate::registry::ReplicaUnavailable;
 use crate::registry::{Experiment, Registry};

@@ -1,6 +1,7 @@
 //! The messages of the operator service, read and written as values.
 
 use bandana_edge::explain::explain;
+use bandana_edge::status::GOING_DOWN;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
@@ -23,7 +24,6 @@ use bandana_store::{
 };
 use tonic::Status;
 
-use super::GOING_DOWN;
 use crate::estimates::EstimatesSettings;
 use crate::ingest::ExperimentChangeError;
 use crate::labels;

@@ -7,7 +7,9 @@ use bandana_edge::admission::Admission;
 use bandana_edge::auth::Caller;
 use bandana_edge::clock::Clock;
 use bandana_edge::memory::{Budget, SharedAnswer};
+use bandana_edge::pages::Page;
 use bandana_edge::pushback::exhausted;
+use bandana_edge::status::{internal, unfinished};
 use bandana_mechanisms::noise::secure_generator;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperator;
@@ -26,8 +28,7 @@ use bandana_zcdp::{Action, AlgorithmSettings, Played, Shown, ZcdpError, actions_
 use tonic::{Request, Response, Status};
 
 use super::operator_messages::{decline, state_of};
-use super::pages::Page;
-use super::{internal, unanswered, unfinished};
+use super::unanswered;
 use crate::disclosures::{Creation, DisclosureWriterHandle, Step};
 use crate::ingest::{Ingest, IngestError};
 use crate::registry::Registry;

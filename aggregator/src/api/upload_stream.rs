@@ -9,6 +9,7 @@ use std::time::Duration;
 use bandana_edge::admission::Admission;
 use bandana_edge::memory::{HeldCall, callers_fault};
 use bandana_edge::shutdown::ShutdownSignal;
+use bandana_edge::status::GOING_DOWN;
 use bandana_shared::wire::v1::UploadResponse;
 use futures_util::stream::{self, ReadyChunks, Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -16,7 +17,6 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::GOING_DOWN;
 use super::device::DeviceService;
 use super::device_server::Received;
 use crate::ingest::QUEUE_MAX;

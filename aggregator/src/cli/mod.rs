@@ -21,22 +21,17 @@ mod key_file;
 mod keys;
 mod log;
 mod log_key;
-mod mean;
 #[cfg(feature = "parquet")]
 mod parquet_file;
 mod plan;
+#[cfg(feature = "queries")]
 mod query;
-mod query_plan;
-mod query_view;
-mod question_id;
 mod record;
-mod register;
 mod seal;
 mod serve;
 mod settings_arguments;
 mod sign;
 mod store_source;
-mod synthetic_table;
 mod tallies;
 mod token;
 mod token_file;
@@ -94,6 +89,7 @@ enum Command {
     #[command(subcommand)]
     Trusted(trusted::Trusted),
     /// Ask private questions about data sets that the server holds.
+    #[cfg(feature = "queries")]
     #[command(subcommand)]
     Query(Box<query::Query>),
     /// Make and show keys that sign experiments.
@@ -140,14 +136,17 @@ const GROUPS: [(&str, &[&str]); 7] = [
 
 /// A command line whose help lists the commands in groups.
 fn grouped(command: clap::Command) -> clap::Command {
+    // A command that this program was built without has no line.
     let line = |name: &&str| {
-        let found = command.find_subcommand(name).and_then(clap::Command::get_about);
-        let about =
-            found.map_or_else(|| "Print the help of a command".to_owned(), ToString::to_string);
-        format!("  {name:<16}{about}\n")
+        let about = match command.find_subcommand(name) {
+            Some(found) => found.get_about().map(ToString::to_string),
+            None => (*name == "help").then(|| "Print the help of a command".to_owned()),
+        };
+        Some(format!("  {name:<16}{}\n", about?))
     };
     let group = |(heading, names): (&str, &[&str])| {
-        format!("{heading}:\n{}\n", names.iter().map(line).collect::<String>())
+        let lines: String = names.iter().filter_map(line).collect();
+        if lines.is_empty() { lines } else { format!("{heading}:\n{lines}\n") }
     };
     let groups: String = GROUPS.into_iter().map(group).collect();
     command.help_template(format!(
@@ -186,6 +185,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Audit(audit) => audit::run(&audit),
         Command::Trusted(wanted) => trusted::run(wanted),
+        #[cfg(feature = "queries")]
         Command::Query(query) => query::run(*query),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),

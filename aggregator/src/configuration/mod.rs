@@ -31,8 +31,8 @@ pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
-use crate::api::DataSetSettings;
 use crate::http::Origins;
+use crate::queries::{DataSetSettings, Queries};
 use crate::server::ServerSettings;
 use crate::transparency::LogSettings;
 
@@ -194,6 +194,9 @@ impl Configuration {
                         or leave `otlp_endpoint` out";
             problems.push(Problem { place, what: what.to_owned() });
         }
+        if !Queries::ARE_BUILT_IN {
+            problems.extend(settings_of_queries(effective));
+        }
         if problems.is_empty() { Ok(()) } else { Err(ConfigurationError::Problems(problems)) }
     }
 }
@@ -224,6 +227,22 @@ fn gateway(effective: &Effective) -> Result<Option<GatewayFiles>, ConfigurationE
             Err(ConfigurationError::Problems(vec![Problem { place, what }]))
         }
     }
+}
+
+/// The settings of data sets with other values than their defaults: a program without private queries refuses
+/// them.
+fn settings_of_queries(effective: &Effective) -> impl Iterator<Item = Problem> {
+    let settings = [&settings::DATA_SETS_DIRECTORY, &settings::ANALYST_PERCENT];
+    settings.into_iter().filter_map(|setting| {
+        let (text, origin) = effective.find(setting)?;
+        let Setting { section, key, fallback, .. } = setting;
+        let is_default = matches!(fallback, Fallback::Default(default) if default == text);
+        let what = format!(
+            "this program was built without private queries; build it with `--features queries`, or leave \
+             `{key}` in [{section}] out"
+        );
+        (!is_default).then(|| Problem { place: origin.to_string(), what })
+    })
 }
 
 impl From<Configuration> for ServerSettings {

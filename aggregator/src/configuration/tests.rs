@@ -222,3 +222,18 @@ fn store_cells_are_an_array_or_have_spaces_between() {
     let said = of(&format!("data_dir = \"x\"\n{two}")).unwrap_err();
     assert!(said.contains("cells: is for `url` only"), "{said}");
 }
+
+#[test]
+fn a_program_without_queries_refuses_their_settings() {
+    let problems = |text: &str| -> Vec<String> {
+        let (given, _) = file::parse(Path::new("b.toml"), text).unwrap();
+        settings_of_queries(&Effective::of(&given)).map(|problem| problem.to_string()).collect()
+    };
+    // What the documented file sets changes nothing.
+    assert_eq!(problems(&documented_file()), [""; 0]);
+    let text = "store.data_dir = \"data\"\n[curator]\ndirectory = \"sets\"\nanalyst_percent = 20\n";
+    let [directory, percent] = &problems(text)[..] else { panic!("two settings have problems") };
+    assert!(directory.starts_with("b.toml, line 3: ") && directory.contains("`directory`"));
+    assert!(percent.starts_with("b.toml, line 4: ") && percent.contains("--features queries"));
+    assert_eq!(of_text(text, Vec::new()).is_ok(), Queries::ARE_BUILT_IN);
+}

@@ -4,6 +4,7 @@ use axum::Router;
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
 
+use crate::queries::Queries;
 use crate::views::experiment_settings::ExperimentSettings;
 
 /// A static file.
@@ -14,6 +15,7 @@ struct Asset {
 }
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// The file `$name` in `assets/`, served at `/assets/$name`.
@@ -27,12 +29,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 34] = [
-    Asset {
-        path: "/",
-        media_type: "text/html; charset=utf-8",
-        bytes: include_bytes!("assets/index.html"),
-    },
+const ASSETS: [Asset; 33] = [
     asset!("style.css", STYLE),
     asset!("icon.svg", "image/svg+xml"),
     asset!("main.js", SCRIPT),
@@ -68,6 +65,12 @@ const ASSETS: [Asset; 34] = [
     asset!("uplot/uPlot.min.css", STYLE),
 ];
 
+/// The page, without a link to data sets if this program has none.
+fn page() -> String {
+    let lines = include_str!("assets/index.html").split_inclusive('\n');
+    lines.filter(|line| Queries::ARE_BUILT_IN || !line.contains("#/data-sets")).collect()
+}
+
 /// The script with the settings of an experiment.
 const SETTINGS: &str = "/assets/settings.js";
 
@@ -77,8 +80,9 @@ fn settings() -> String {
 }
 
 pub(super) fn router() -> Router {
-    let router =
-        Router::new().route(SETTINGS, get(async || ([(CONTENT_TYPE, SCRIPT)], settings())));
+    let router = Router::new()
+        .route("/", get(async || ([(CONTENT_TYPE, HTML)], page())))
+        .route(SETTINGS, get(async || ([(CONTENT_TYPE, SCRIPT)], settings())));
     ASSETS.iter().fold(router, |router, Asset { path, media_type, bytes }| {
         router.route(path, get(async || ([(CONTENT_TYPE, *media_type)], *bytes)))
     })
@@ -101,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_file_that_another_names_is_there() {
-        let page = std::str::from_utf8(ASSETS[0].bytes).unwrap();
+        let page = page();
         let named = page.split('"').filter(|word| word.starts_with("/assets/"));
         let mut named: Vec<_> = named.map(str::to_owned).collect();
         for asset in ASSETS.iter().filter(|asset| !asset.path.contains("uplot")) {

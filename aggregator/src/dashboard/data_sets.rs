@@ -34,7 +34,8 @@ async fn list(
 ) -> Answer {
     let page_token = parameter(&uri, "page_token")?.unwrap_or_default();
     let request = ListDataSetsRequest { page_token, ..Default::default() };
-    let answer = dashboard_state.curator()?.list_data_sets(call(&caller, request)).await?;
+    let curator = dashboard_state.services()?.queries.curator();
+    let answer = curator.list_data_sets(call(&caller, request)).await?;
     let answer = answer.into_inner();
     let data_sets = answer.data_sets.into_iter().map(Into::into).collect();
     json(&Listed { data_sets, next_page_token: answer.next_page_token })

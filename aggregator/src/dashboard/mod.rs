@@ -11,6 +11,7 @@
 
 mod api;
 mod assets;
+#[cfg(feature = "queries")]
 mod data_sets;
 mod exports;
 mod origin;
@@ -52,11 +53,10 @@ pub(crate) fn pages() -> Router {
 
 /// The API routes, which are for operators.
 pub(crate) fn calls(dashboard_state: DashboardState) -> Router {
-    api::router()
-        .merge(trusted::router())
-        .merge(data_sets::router())
-        .with_state(dashboard_state)
-        .route_layer(middleware::from_fn(same_origin))
+    let calls = api::router().merge(trusted::router());
+    #[cfg(feature = "queries")]
+    let calls = calls.merge(data_sets::router());
+    calls.with_state(dashboard_state).route_layer(middleware::from_fn(same_origin))
 }
 
 /// Fuzz target: parses a request as the API would, without executing it.

@@ -8,7 +8,8 @@ use bandana_edge::transport::ConnectionLimits;
 use tonic::Status;
 
 use super::refusal::Refusal;
-use crate::api::{CuratorService, OperatorService, TrustedService};
+use crate::api::{OperatorService, TrustedService};
+use crate::queries::Queries;
 
 /// The services that pages call.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub struct OperatorServices {
     /// The service for experiments with a trusted curator.
     pub trusted: TrustedService,
     /// The service for data sets.
-    pub curator: CuratorService,
+    pub queries: Queries,
 }
 
 /// The operators' services, once they have started.
@@ -58,12 +59,7 @@ impl DashboardState {
         Ok(&self.services()?.trusted)
     }
 
-    /// The service for data sets.
-    pub(super) fn curator(&self) -> Result<&CuratorService, Refusal> {
-        Ok(&self.services()?.curator)
-    }
-
-    fn services(&self) -> Result<&OperatorServices, Refusal> {
+    pub(super) fn services(&self) -> Result<&OperatorServices, Refusal> {
         let starting = || Status::unavailable("the aggregator is starting; call again");
         Ok(self.services.get().ok_or_else(starting)?)
     }

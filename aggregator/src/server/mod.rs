@@ -27,11 +27,11 @@ use tokio::time::Instant;
 
 use self::ports::{EarlyServices, Parts};
 use self::startup::{Core, LoadedStore};
-use crate::api::DataSetSettings;
 use crate::dashboard::DashboardState;
 use crate::http::{Origins, Pages};
 use crate::ingest::{Ingest, WriterError};
 use crate::metrics::Metrics;
+use crate::queries::DataSetSettings;
 use crate::readiness::Health;
 use crate::registry::Registry;
 use crate::transparency::LogParts;

@@ -20,7 +20,6 @@ use bandana_edge::transport::{ConnectionLimits, Incoming, Listener};
 use bandana_shared::identity::StoreId;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::batches_server::BatchesServer;
-use bandana_shared::wire::v1::curator_server::CuratorServer;
 use bandana_shared::wire::v1::gateway_server::GatewayServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
 use bandana_shared::wire::v1::transparency_log_server::TransparencyLogServer;
@@ -33,14 +32,14 @@ use tower::Layer as _;
 use tower::util::option_layer;
 
 use crate::api::{
-    BatchesService, CuratorService, DataSetSettings, DeviceServer, DeviceService, Exports,
-    GatewayService, LogService, OperatorService, ReadinessGate, TrustedService, gateway_route,
-    with_reflection,
+    BatchesService, DeviceServer, DeviceService, Exports, GatewayService, LogService,
+    OperatorService, ReadinessGate, TrustedService, gateway_route, with_reflection,
 };
 use crate::dashboard::{DashboardState, OperatorServices};
 use crate::disclosures::DisclosureWriterHandle;
 use crate::http::Origins;
 use crate::ingest::Ingest;
+use crate::queries::{DataSetSettings, Queries};
 use crate::readiness::FewWatches;
 use crate::registry::Registry;
 use crate::server::ServerError;
@@ -199,18 +198,13 @@ impl ClosedServices {
             .max_decoding_message_size(BATCH_BYTES_MAX);
         let batches = OperatorGate::new(authorization, batches);
         let device = DeviceServer::new(device);
-        let curator =
-            CuratorService::new(ingest.clone(), reader.clone(), Arc::clone(&clock), data_sets);
-        let pages_curator = curator.clone();
-        let curator =
-            CuratorServer::new(curator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
-        let curator = OperatorGate::new(authorization, curator);
+        let queries = Queries::new(&ingest, &reader, &clock, data_sets);
         let operator =
             OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
         dashboard_state.open(OperatorServices {
             operator: operator.clone(),
             trusted: trusted.clone(),
-            curator: pages_curator,
+            queries: queries.clone(),
         });
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
@@ -238,8 +232,9 @@ impl ClosedServices {
         let trusted = TrustedOperatorServer::new(trusted)
             .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let trusted = OperatorGate::new(authorization, trusted);
-        let routes = Routes::from(self.pages).add_service(operator).add_service(curator);
-        let routes = routes.add_service(trusted).add_service(batches);
+        let routes = Routes::from(self.pages).add_service(operator);
+        let routes = queries.mount(routes, authorization).add_service(trusted);
+        let routes = routes.add_service(batches);
         self.operator.open(None, with_reflection(routes, authorization)?);
         Ok(())
     }

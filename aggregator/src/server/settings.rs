@@ -10,8 +10,8 @@ use bandana_edge::tls::TlsFiles;
 use bandana_edge::transport::ConnectionLimits;
 use bandana_store::{EmbeddedSettings, PostgresSettings, Presence};
 
-use crate::api::DataSetSettings;
 use crate::http::Origins;
+use crate::queries::DataSetSettings;
 use crate::transparency::LogSettings;
 
 /// Settings of a server.

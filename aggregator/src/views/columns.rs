@@ -30,6 +30,12 @@ pub(crate) enum Cells {
     Estimates(Vec<Option<f64>>),
 }
 
+impl From<Vec<i64>> for Cells {
+    fn from(integers: Vec<i64>) -> Self {
+        Self::Integers(integers)
+    }
+}
+
 impl Cells {
     /// The text of a record's cell, in full precision; empty for a missing value.
     fn text(&self, record: usize) -> String {

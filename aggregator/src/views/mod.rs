@@ -7,6 +7,7 @@ mod arm_estimate_view;
 pub(crate) mod audit_view;
 pub(crate) mod columns;
 mod context_view;
+#[cfg(feature = "queries")]
 pub(crate) mod data_set_view;
 pub(crate) mod date;
 pub(crate) mod estimates_view;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use bandana_mechanisms::queries::price::Measure;
+use bandana_mechanisms::measure::Measure;
 use bandana_shared::identity::UnixSeconds;
 
 use super::refusal::amount;

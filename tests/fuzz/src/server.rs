@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use bandana_aggregator::configuration::Configuration;
-use bandana_aggregator::datasets::data_file::DataFile;
 use bandana_edge::auth::{TokenHash, TokenKind, TokenList, TokenName};
 use bandana_mechanisms::queries::universe::{Column, Schema};
+use bandana_queries::datasets::data_file::DataFile;
 use bandana_shared::stored;
 use bandana_zcdp::state::{ReleasedState, SecretState};
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::datasets::data_file::DataFile;
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::environment::CleanEnvironment as _;
 use bandana_mechanisms::queries::price::Measure;
 use bandana_mechanisms::queries::universe::Schema;
+use bandana_queries::datasets::data_file::DataFile;
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;

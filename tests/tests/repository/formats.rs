@@ -46,7 +46,13 @@ fn the_page_of_formats_has_every_kind_with_its_version_and_every_table() -> anyh
     let root = root();
     let page = std::fs::read_to_string(root.join("docs/formats.md"))?;
     let mut kinds_found = BTreeSet::new();
-    for source in ["client/src", "aggregator/src", "aggregator/store/src", "aggregator/relay/src"] {
+    for source in [
+        "client/src",
+        "aggregator/src",
+        "aggregator/store/src",
+        "aggregator/relay/src",
+        "aggregator/queries/src",
+    ] {
         for text in texts(&root.join(source), "rs")? {
             kinds_found.extend(kinds(&text)?);
         }

@@ -28,14 +28,13 @@
 //! The time of a draw depends on its result, as with every known sampler of these distributions: an
 //! attacker who can time a release to within nanoseconds learns something about its noise.
 
-mod coin;
+pub(crate) mod coin;
 mod gaussian;
 mod laplace;
 mod lattice;
 mod ratio;
 mod source;
 
-pub(crate) use coin::below;
 pub use coin::{bernoulli, bernoulli_exp};
 pub use gaussian::DiscreteGaussian;
 pub use laplace::DiscreteLaplace;

@@ -5,7 +5,8 @@ use rand::Rng;
 use super::QueryError;
 use super::inverse::{Candidate, draw};
 use super::price::{LossShape, PureLoss, check_beta};
-use crate::noise::{STEPS_MAX, below};
+use crate::noise::STEPS_MAX;
+use crate::noise::coin::below;
 
 /// Initial number of binary digits of the weights; lengths have up to 63 of them.
 const PRECISION: u64 = 192;

@@ -5,7 +5,8 @@ use rand::Rng;
 
 use super::QueryError;
 use super::price::{LossShape, PureLoss, check_beta};
-use crate::noise::{below, bernoulli_exp};
+use crate::noise::bernoulli_exp;
+use crate::noise::coin::below;
 
 /// Chooses a candidate of large utility by coins. Every candidate tosses a coin, which shows heads
 /// with probability exp(-ε g/(2 Δ)) if its utility falls short of the best one by g. One of the

@@ -7,6 +7,7 @@ use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::accounting::renyi::{Orders, RenyiCurve};
 
 use super::QueryError;
+pub use crate::measure::Measure;
 use crate::noise::{Ratio, RatioError};
 
 /// Billionths in one.
@@ -154,30 +155,6 @@ impl ConcentratedLoss {
 pub fn rho_of_nanos(nanos: u64) -> Rho {
     // Nats and ρ have the same conversion from billionths.
     Rho::new(NanoNats::new(nanos).to_loss().get()).unwrap_or(Rho::ZERO)
-}
-
-/// The measure of privacy loss, and so its composition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// ε, by basic composition. Releases are purely differentially private.
-    Pure,
-    /// ρ of zero-concentrated differential privacy.
-    Concentrated,
-}
-
-impl Measure {
-    /// Its name in the store.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pure => "pure",
-            Self::Concentrated => "concentrated",
-        }
-    }
-
-    /// The measure with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Pure, Self::Concentrated].into_iter().find(|measure| measure.name() == name)
-    }
 }
 
 /// The shape of the privacy loss of a purely differentially private release. It decides the price

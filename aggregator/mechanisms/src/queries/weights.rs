@@ -37,7 +37,7 @@
 //! All of this holds for sequential rounds, each compared with the state after the previous one,
 //! and each released as it was compared. A caller that compares two queries with the same state may
 //! release at most one result, chosen independently of both results
-//! (`api/queries/sessions.rs` of the aggregator).
+//! (`service/sessions.rs` of `bandana-queries`).
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};

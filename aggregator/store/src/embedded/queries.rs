@@ -1,6 +1,6 @@
 //! The curator's budgets and sessions in the embedded store.
 
-use bandana_mechanisms::queries::price::Measure;
+use bandana_mechanisms::measure::Measure;
 use bandana_shared::identity::UnixSeconds;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 

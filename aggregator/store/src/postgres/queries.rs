@@ -2,7 +2,7 @@
 //!
 //! A debit locks the data set's row, so that two replicas can't spend the same budget.
 
-use bandana_mechanisms::queries::price::Measure;
+use bandana_mechanisms::measure::Measure;
 use bandana_shared::identity::UnixSeconds;
 use tokio_postgres::{GenericClient, Row, Transaction};
 

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bandana_edge::status::GOING_DOWN;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
-
-use super::GOING_DOWN;
 
 /// The permits of one kind of work.
 #[derive(Debug)]

@@ -6,13 +6,13 @@ use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use clap::Args;
 
-use super::query::Cost;
-use super::query_view::{PlanChoiceView, PlanView};
-use super::{say, say_json};
+use super::Cost;
+use super::view::{PlanChoiceView, PlanView};
+use crate::cli::{say, say_json};
 use crate::views::failure::Failure;
 
 #[derive(Debug, Args)]
-pub(super) struct Plan {
+pub(in crate::cli) struct Plan {
     /// Number of counts: tell how accurate they are.
     #[arg(long, value_name = "NUMBER")]
     queries: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Plan {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct PlanChoice {
+pub(in crate::cli) struct PlanChoice {
     /// Number of values to choose from.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     candidates: u64,

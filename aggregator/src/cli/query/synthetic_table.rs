@@ -9,14 +9,14 @@ use bandana_store::amount;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::export_file::parquet;
-use super::query::{Cost, Server};
 use super::question_id::Repeatable;
-use super::{Readers, write_new};
+use super::{Cost, Server};
+use crate::cli::export_file::parquet;
+use crate::cli::{Readers, write_new};
 use crate::views::columns::{Cells, Column, Form, whole};
 
 #[derive(Debug, Args)]
-pub(super) struct SyntheticTable {
+pub(in crate::cli) struct SyntheticTable {
     /// The data set.
     #[arg(value_name = "DATA-SET")]
     data_set: String,
@@ -155,7 +155,8 @@ fn cells(columns: &[String], values: Vec<v1::TableColumn>) -> anyhow::Result<Vec
         let name = column.name().to_owned();
         let cells = match column.range() {
             Some(_) if column.decimals() == 0 => {
-                Cells::Integers(codes.iter().filter_map(|&code| column.units(code)).collect())
+                let units: Vec<i64> = codes.iter().filter_map(|&code| column.units(code)).collect();
+                units.into()
             }
             Some(_) => {
                 let units = libm::pow(10.0, f64::from(column.decimals()));

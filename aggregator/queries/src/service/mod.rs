@@ -8,6 +8,7 @@
 mod dataset_cache;
 mod kept;
 mod permits;
+mod refusal;
 mod registration;
 mod search;
 mod sessions;
@@ -18,35 +19,35 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::admission::OPERATOR_REQUEST_BYTES_MAX;
 use bandana_edge::auth::Caller;
 use bandana_edge::clock::Clock;
-use bandana_edge::explain::explain;
+use bandana_edge::pages::{Page, READ_AT_ONCE, read_newest};
+use bandana_edge::status::{internal, unfinished};
 use bandana_mechanisms::noise::secure_generator;
-use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::price::Measure;
 use bandana_mechanisms::queries::questions;
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::weights::SessionSecret;
 use bandana_shared::identity::UnixSeconds;
-use bandana_shared::wire::v1::curator_server::Curator;
+use bandana_shared::wire::v1::curator_server::{Curator, CuratorServer};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, DataSet,
     ListDataSetsRequest, ListDataSetsResponse, ListDebitsRequest, ListDebitsResponse,
     OpenSessionRequest, RegisterDataSetRequest, Session, WithdrawDataSetRequest,
 };
 use bandana_store::{
-    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
-    StoreError, StoreReader, StoreRefusal, amount, check_part,
+    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, SessionRecord, StoreError,
+    StoreReader, amount, check_part,
 };
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use super::pages::{Page, READ_AT_ONCE, read_newest};
-use super::{GOING_DOWN, internal, unfinished, unreadable};
-use crate::ingest::{ExperimentChangeError, Ingest};
-use dataset_cache::{DatasetCache, DatasetCacheError};
+use crate::changes::Changes;
+use dataset_cache::DatasetCache;
 use kept::KeptQuestion;
 use permits::{QueryPermit, QueryPermits};
+use refusal::{decline, is_overtaken, refuse, uncached, unreadable};
 use sessions::{Compared, HeldSession, SessionQuestion, Sessions, StoredPlan};
 
 /// Most concurrent questions, in all and of one caller; further ones wait.
@@ -86,7 +87,7 @@ pub struct CuratorService(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    ingest: Ingest,
+    changes: Arc<dyn Changes>,
     reader: StoreReader,
     clock: Arc<dyn Clock>,
     data_sets_cache: DatasetCache,
@@ -97,9 +98,9 @@ struct Inner {
 }
 
 impl CuratorService {
-    /// The service over data sets.
+    /// The service over the data sets of a store, which it reads, and of which the writer makes its changes.
     pub fn new(
-        ingest: Ingest,
+        changes: Arc<dyn Changes>,
         reader: StoreReader,
         clock: Arc<dyn Clock>,
         settings: DataSetSettings,
@@ -109,7 +110,7 @@ impl CuratorService {
         let questions = QueryPermits::new(QUESTIONS_AT_ONCE, QUESTIONS_OF_EACH);
         let lists = QueryPermits::new(LISTS_AT_ONCE, LISTS_OF_EACH);
         Self(Arc::new(Inner {
-            ingest,
+            changes,
             reader,
             clock,
             data_sets_cache,
@@ -118,6 +119,11 @@ impl CuratorService {
             questions,
             lists,
         }))
+    }
+
+    /// The service for a server's port.
+    pub fn into_server(self) -> CuratorServer<Self> {
+        CuratorServer::new(self).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX)
     }
 
     /// The part of each budget that a caller may spend, in percent; `None`: all of it. Who registers data
@@ -159,7 +165,7 @@ impl CuratorService {
     }
 
     async fn commit(&self, change: CuratorChange) -> Result<(), Status> {
-        self.0.ingest.apply_query_change(change).await.map_err(|error| decline(&error))
+        self.0.changes.apply(change).await.map_err(|error| decline(&error))
     }
 
     fn now(&self) -> UnixSeconds {
@@ -186,7 +192,7 @@ impl CuratorService {
             let Compared { round, answer } = compared;
             let Some(round) = round else { return Ok(answer) };
             let kept = question.question.as_ref().map(|asked| asked.keep(&answer, self.now()));
-            match self.0.ingest.apply_query_change(CuratorChange::Round(round, kept)).await {
+            match self.0.changes.apply(CuratorChange::Round(round, kept)).await {
                 Ok(()) => return Ok(answer),
                 Err(error) if is_overtaken(&error) => {}
                 Err(error) => return Err(decline(&error)),
@@ -237,7 +243,7 @@ impl CuratorService {
             .await?;
         let Some(debit) = debit else { return Ok(Some(answer)) };
         let kept = question.map(|question| question.keep(&answer, at));
-        match self.0.ingest.apply_query_change(CuratorChange::Debit(debit, kept)).await {
+        match self.0.changes.apply(CuratorChange::Debit(debit, kept)).await {
             Ok(()) => {
                 let price = amount(answer.price_nanos);
                 tracing::info!(%caller, %data_set, price, "question answered");
@@ -247,15 +253,6 @@ impl CuratorService {
             Err(error) => Err(decline(&error)),
         }
     }
-}
-
-/// Whether another caller's change was stored first, so that there is new state to read.
-fn is_overtaken(error: &ExperimentChangeError) -> bool {
-    let ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))) = error
-    else {
-        return false;
-    };
-    matches!(**refusal, CuratorRefusal::SessionMoved | CuratorRefusal::Answered)
 }
 
 impl Inner {
@@ -336,66 +333,6 @@ fn generator() -> Result<impl rand::Rng, Status> {
 
 fn name(text: String) -> Result<CuratorName, Status> {
     CuratorName::new(text).map_err(|error| Status::invalid_argument(error.to_string()))
-}
-
-/// The status for a question without an answer.
-#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
-fn refuse(error: QueryError) -> Status {
-    match error {
-        QueryError::SessionExhausted { .. } => Status::failed_precondition(error.to_string()),
-        _ => Status::invalid_argument(error.to_string()),
-    }
-}
-
-/// The status for unavailable rows. Positions in the file are for the log alone.
-fn uncached(error: &DatasetCacheError) -> Status {
-    match error {
-        DatasetCacheError::NoDirectory | DatasetCacheError::Changed { .. } => {
-            Status::failed_precondition(error.to_string())
-        }
-        DatasetCacheError::NotAName { .. } | DatasetCacheError::NotRegular { .. } => {
-            Status::invalid_argument(error.to_string())
-        }
-        DatasetCacheError::Missing { .. } => Status::not_found(error.to_string()),
-        DatasetCacheError::Read(cause) => {
-            tracing::info!(error = explain(cause), "a file can't be read as a data set");
-            Status::invalid_argument(cause.for_callers())
-        }
-    }
-}
-
-/// The status for a change that was not made.
-fn decline(error: &ExperimentChangeError) -> Status {
-    match error {
-        ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))) => {
-            let message = refusal.to_string();
-            match **refusal {
-                CuratorRefusal::DataSetExists(_)
-                | CuratorRefusal::ContentRegistered(_)
-                | CuratorRefusal::SessionExists(_) => Status::already_exists(message),
-                CuratorRefusal::NoDataSet(_) | CuratorRefusal::NoSession(_) => {
-                    Status::not_found(message)
-                }
-                CuratorRefusal::Exhausted { .. } | CuratorRefusal::PartExhausted { .. } => {
-                    Status::failed_precondition(message)
-                }
-                CuratorRefusal::SessionMoved | CuratorRefusal::Answered => Status::aborted(message),
-            }
-        }
-        ExperimentChangeError::Store(error) if error.outcome() == Outcome::Unmade => {
-            Status::unavailable(
-                "the database can't make the change now: nothing was taken, and nothing is \
-                 answered; try again",
-            )
-        }
-        ExperimentChangeError::Store(error) if error.outcome() == Outcome::Unknown => {
-            Status::unavailable(
-                "the database can't be reached; the price may have been taken, and nothing is \
-                 answered. A question that has an id may be asked again: it is paid for once",
-            )
-        }
-        _ => Status::unavailable(GOING_DOWN),
-    }
 }
 
 #[tonic::async_trait]
@@ -583,3 +520,6 @@ fn shortened(text: &str) -> String {
         Some((end, _)) => format!("{}… ({} bytes in all)", &text[..end], text.len()),
     }
 }
+
+#[cfg(test)]
+mod tests;

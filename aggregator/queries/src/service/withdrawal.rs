@@ -10,7 +10,7 @@ use bandana_store::{
 use tonic::Status;
 
 use super::{ATTEMPTS, CuratorService, Inner, decline, internal, unreadable, wire};
-use crate::ingest::ExperimentChangeError;
+use crate::changes::ChangeError;
 
 /// The purpose of the last debit of a data set that was withdrawn. No question has it.
 const WITHDRAWN: &str = "withdrawn";
@@ -54,7 +54,7 @@ impl CuratorService {
                 experiment: experiment.clone(),
                 detail: format!("file {:?}", record.file),
             };
-            match self.0.ingest.apply_query_change(CuratorChange::Withdraw(debit, entry)).await {
+            match self.0.changes.apply(CuratorChange::Withdraw(debit, entry)).await {
                 Ok(()) => {
                     tracing::info!(%caller, %data_set, "data set withdrawn");
                     return Ok(DataSet { withdrawn: true, ..told(record.budget) });
@@ -68,9 +68,8 @@ impl CuratorService {
     }
 }
 
-fn is_exhausted(error: &ExperimentChangeError) -> bool {
-    let ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))) = error
-    else {
+fn is_exhausted(error: &ChangeError) -> bool {
+    let ChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))) = error else {
         return false;
     };
     matches!(**refusal, CuratorRefusal::Exhausted { .. })

@@ -1,5 +1,12 @@
 //! `bandana query`.
 
+mod mean;
+mod plan;
+mod question_id;
+mod register;
+mod synthetic_table;
+mod view;
+
 use bandana_edge::operator_client::Curator;
 use bandana_shared::wire::v1::{
     self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
@@ -11,16 +18,16 @@ use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
 use super::consent::Prompt;
-use super::mean::Mean;
-use super::query_plan::{Plan, PlanChoice};
-use super::query_view::{AnswerView, DebitsView, SessionAnswerView, SessionView};
-use super::question_id::Repeatable;
-use super::register::Register;
-use super::synthetic_table::SyntheticTable;
 use super::{say, say_json};
 use crate::views::data_set_view::{DataSetView, DataSetsView};
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
+use mean::Mean;
+use plan::{Plan, PlanChoice};
+use question_id::Repeatable;
+use register::Register;
+use synthetic_table::SyntheticTable;
+use view::{AnswerView, DebitsView, SessionAnswerView, SessionView};
 
 const WITHDRAW: Prompt = Prompt {
     act: "withdraw the data set for good, with what is left of its budget",
@@ -407,7 +414,7 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
 
 impl Server {
     /// Asks one question, again with the same id if the answer is lost.
-    pub(super) fn ask(
+    fn ask(
         &self,
         repeatable: &Repeatable,
         data_set: String,
@@ -427,7 +434,7 @@ impl Server {
     }
 
     /// All data sets.
-    pub(super) fn data_sets(&self) -> anyhow::Result<Vec<v1::DataSet>> {
+    fn data_sets(&self) -> anyhow::Result<Vec<v1::DataSet>> {
         let mut request = ListDataSetsRequest::default();
         let mut data_sets = Vec::new();
         loop {
@@ -441,7 +448,7 @@ impl Server {
         }
     }
 
-    pub(super) fn call<T>(
+    fn call<T>(
         &self,
         call: impl AsyncFnOnce(Curator) -> Result<Response<T>, Status>,
     ) -> anyhow::Result<T> {
@@ -451,7 +458,7 @@ impl Server {
         })
     }
 
-    pub(super) fn show<V: serde::Serialize>(
+    fn show<V: serde::Serialize>(
         &self,
         view: &V,
         describe: impl FnOnce(&V, Option<usize>) -> String,

@@ -5,12 +5,12 @@ use bandana_store::amount;
 use clap::Args;
 use serde::Serialize;
 
-use super::query::{Cost, Server};
 use super::question_id::Repeatable;
+use super::{Cost, Server};
 use crate::views::table::{Side, Table, visible};
 
 #[derive(Debug, Args)]
-pub(super) struct Mean {
+pub(in crate::cli) struct Mean {
     /// The data set.
     #[arg(value_name = "DATA-SET")]
     data_set: String,

@@ -14,18 +14,18 @@ const ITEMS_MAX: u32 = 1000;
 const BYTES_MAX: usize = 1 << 20;
 
 /// Items that are read from the store at a time.
-pub(super) const READ_AT_ONCE: u32 = 16;
+pub const READ_AT_ONCE: u32 = 16;
 
 /// The separator in a page token; no name contains it.
 const BETWEEN: char = '/';
 
 /// A requested page.
 #[derive(Debug)]
-pub(super) struct Page {
+pub struct Page {
     /// The list's name, with the kind of its items.
     list: &'static str,
     /// The name of the last item before the page. None: it is the first page.
-    pub(super) after: Option<String>,
+    pub after: Option<String>,
     items: usize,
 }
 
@@ -34,20 +34,20 @@ impl Page {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` when the token is not one of this list.
-    pub(super) fn of(list: &'static str, size: u32, token: &str) -> Result<Self, Status> {
+    pub fn of(list: &'static str, size: u32, token: &str) -> Result<Self, Status> {
         let items = if size == 0 { ITEMS } else { size.min(ITEMS_MAX) } as usize;
         let after = if token.is_empty() { None } else { Some(read(list, token)?) };
         Ok(Self { list, after, items })
     }
 
     /// The most items that can be useful for the page.
-    pub(super) fn useful(&self) -> usize {
+    pub fn useful(&self) -> usize {
         self.items + 1
     }
 
     /// The items of the page and the token of the next one. `items` are those after
     /// [`Self::after`], with their names.
-    pub(super) fn fill<T: Message>(
+    pub fn fill<T: Message>(
         &self,
         items: impl IntoIterator<Item = (String, T)>,
     ) -> (Vec<T>, String) {
@@ -68,7 +68,10 @@ impl Page {
 impl Page {
     /// As [`Self::fill`], with items that `read` gives in order after a name: at most
     /// [`READ_AT_ONCE`] of them, and fewer at the end.
-    pub(super) fn read<T: Message, E>(
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read<T: Message, E>(
         &self,
         mut read: impl FnMut(&str) -> Result<Vec<(String, T)>, E>,
     ) -> Result<(Vec<T>, String), E> {
@@ -103,7 +106,10 @@ fn read(list: &str, token: &str) -> Result<String, Status> {
 /// The newest of numbered items that fit in an answer, and the number before which the rest begins.
 /// `read` gives so many of them before a number, which are no more at a time than a few answers
 /// can take: items can be as large as requests.
-pub(super) fn read_newest<T: Message, E>(
+///
+/// # Errors
+/// Those of `read`.
+pub fn read_newest<T: Message, E>(
     wanted: u32,
     mut before: Option<u64>,
     number: impl Fn(&T) -> u64,

@@ -10,12 +10,12 @@ use bandana_shared::wire::v1::{
 use clap::{Args, ValueHint};
 use toml::{Table, Value};
 
-use super::query::Server;
+use super::Server;
 use crate::views::data_set_view::DataSetsView;
 use crate::views::failure::Failure;
 
 #[derive(Debug, Args)]
-pub(super) struct Register {
+pub(in crate::cli) struct Register {
     /// Name of the data set: 1 to 64 lower-case letters, digits and hyphens.
     #[arg(value_name = "NAME")]
     name: String,

@@ -14,7 +14,7 @@ use tonic::Status;
 use super::{
     CuratorService, QueryPermit, decline, internal, shortened, uncached, unreadable, wire,
 };
-use crate::ingest::ExperimentChangeError;
+use crate::changes::ChangeError;
 
 impl CuratorService {
     pub(super) async fn register(
@@ -121,10 +121,10 @@ impl CuratorService {
                 continue;
             };
             let change = CuratorChange::Bind { data_set, fingerprint, content };
-            match self.0.ingest.apply_query_change(change).await {
-                Err(ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(
-                    refusal,
-                )))) if matches!(*refusal, CuratorRefusal::ContentRegistered(_)) => {
+            match self.0.changes.apply(change).await {
+                Err(ChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))))
+                    if matches!(*refusal, CuratorRefusal::ContentRegistered(_)) =>
+                {
                     tracing::warn!(refusal = explain(&*refusal), "two data sets of one content");
                 }
                 outcome => outcome.map_err(|error| decline(&error))?,
