@@ -3,6 +3,9 @@
 
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 
+use crate::database::{Database, Row};
+use crate::{StoreError, damaged};
+
 /// The kind of change that an audit entry records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditAction {
@@ -83,7 +86,7 @@ impl AuditAction {
         }
     }
 
-    pub(super) fn from_name(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)
     }
 }
@@ -121,4 +124,42 @@ pub struct AuditQuery {
     pub limit: u32,
     /// Only entries with a smaller number. None: start at the newest entry.
     pub before: Option<u64>,
+}
+
+/// Appends an entry, within the caller's transaction. Entries are numbered in the order of their
+/// commits, so that a reader that pages through them misses none.
+pub(crate) async fn append(db: &impl Database, entry: &AuditEntry) -> Result<(), StoreError> {
+    let AuditEntry { at, caller, action, experiment, detail } = entry;
+    db.take_turns().await?;
+    let insert =
+        "INSERT INTO audit (at, caller, action, experiment, detail) VALUES ($1, $2, $3, $4, $5)";
+    let action = action.name().into();
+    let values = [(*at).into(), caller.into(), action, experiment.into(), detail.into()];
+    db.run(insert, &values).await.map(drop)
+}
+
+/// The entries that `query` selects, newest first.
+pub(crate) async fn entries(
+    db: &impl Database,
+    query: &AuditQuery,
+) -> Result<Vec<AuditRecord>, StoreError> {
+    let select = "SELECT key, at, caller, action, experiment, detail FROM intact_audit
+        WHERE (CAST($1 AS text) IS NULL OR experiment = $1)
+            AND (CAST($2 AS bigint) IS NULL OR key < $2)
+        ORDER BY key DESC LIMIT $3";
+    let before = query.before.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    let values = [query.experiment.as_ref().into(), before.into(), query.limit.into()];
+    let record = |row: &Row| {
+        let action: String = row.get(3)?;
+        let entry = AuditEntry {
+            at: row.get(1)?,
+            caller: row.get(2)?,
+            action: AuditAction::from_name(&action)
+                .ok_or_else(|| damaged(format!("an audit entry about {action:?}")))?,
+            experiment: row.get(4)?,
+            detail: row.get(5)?,
+        };
+        Ok(AuditRecord { number: row.get(0)?, entry })
+    };
+    db.rows(select, &values).await?.iter().map(record).collect()
 }

@@ -8,9 +8,12 @@ mod cells;
 mod counts;
 mod curator_name;
 mod daily_tallies;
+mod database;
 mod decide;
+mod deletion;
 mod embedded;
 mod error;
+mod experiments;
 pub mod fingerprint;
 mod group;
 mod layers;
@@ -20,6 +23,7 @@ mod queries;
 mod reader;
 mod record;
 mod refusal;
+mod signatures;
 mod trusted;
 mod upload;
 mod verification;
@@ -53,6 +57,7 @@ pub use embedded::{
     WatermarkError, seal_directory, verify_directory, verify_file,
 };
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
+pub use experiments::ExperimentChange;
 pub use group::{Delta, GroupRow};
 pub use layers::overlaps;
 pub use log::{EpochToAdd, StoredEpoch};
@@ -124,6 +129,16 @@ pub trait Store: Debug + Send {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
+    /// Makes a change of an experiment, and returns the experiment as changed.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
+    fn apply_experiment_change(
+        &mut self,
+        change: ExperimentChange<'_>,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError>;
+
     /// Adds a revision of an experiment whose state is as the caller expects.
     ///
     /// # Errors
@@ -133,7 +148,9 @@ pub trait Store: Debug + Send {
         expected: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError>;
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.apply_experiment_change(ExperimentChange::Revision(expected, specification), entry)
+    }
 
     /// Changes the state of an experiment whose state is as the caller expects.
     ///
@@ -144,7 +161,9 @@ pub trait Store: Debug + Send {
         expected: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError>;
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.apply_experiment_change(ExperimentChange::State(expected, state), entry)
+    }
 
     /// Archives or unarchives an experiment whose state is as the caller expects. The action of
     /// `entry` says which.
@@ -155,7 +174,9 @@ pub trait Store: Debug + Send {
         &mut self,
         expected: ExpectedState,
         entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError>;
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.apply_experiment_change(ExperimentChange::Archive(expected), entry)
+    }
 
     /// Writes the record of an experiment whose state is as the caller expects, and whose record is
     /// the first one so far. The experiment's state becomes `state` in the same transaction.
@@ -168,7 +189,9 @@ pub trait Store: Debug + Send {
         state: ExperimentState,
         records: (&WrittenRecord, &WrittenRecord),
         entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError>;
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.apply_experiment_change(ExperimentChange::Record(expected, state, records), entry)
+    }
 
     /// As [`Self::set_state_and_record`], and leaves the state as it is.
     ///
@@ -208,7 +231,10 @@ pub trait Store: Debug + Send {
         signature: &Signature,
         now: UnixSeconds,
         entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError>;
+    ) -> Result<ExperimentRecord, StoreError> {
+        let change = ExperimentChange::Signature(key, specification, signature, now);
+        self.apply_experiment_change(change, entry)
+    }
 
     /// Makes a change for the curator.
     ///

@@ -13,14 +13,17 @@ use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
 use super::embedded::{self, reading};
-use super::postgres::{self, Connectivity, PgConnection, Target, Waits};
+use super::postgres::{Connectivity, PgConnection, Tables, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DamageError, DataSetRecord, DatabaseError,
     DebitRecord, ExperimentKey, KeptAnswer, OpenCell, PostgresSettings, QuestionKey, RevisionTally,
     SessionRecord, SessionUpdate, StoreCell, StoreCells, StoreError, StoredEpoch, TrustedRecord,
-    over_revisions,
+    audit, log, over_revisions, queries, trusted,
 };
+use crate::daily_tallies::{daily_tallies, days_with_tallies};
+use crate::database::{Database, Dialect, Row, Value};
 use crate::fingerprint::FingerprintKey;
+use crate::trusted::Disclosures as _;
 
 /// Reads committed data on its own connections, so that no commit waits for a read.
 ///
@@ -92,12 +95,11 @@ impl StoreReader {
     /// Reads counts, in the store and in all of its cells.
     fn read_counts<T>(
         &self,
-        embedded: impl FnOnce(&Connection) -> Result<T, StoreError>,
-        postgres: &impl AsyncFn(&Client) -> Result<T, StoreError>,
+        read: &impl AsyncFn(&Reading<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
-        let mut counts = vec![self.read(embedded, postgres)?];
+        let mut counts = vec![self.read(read)?];
         for (cells, number, link) in &self.cells {
-            let read = again(link, postgres);
+            let read = again(link, read);
             let Some(cell) = cells.all().get(number.index()) else { continue };
             counts.push(cell.note(read)?);
         }
@@ -112,15 +114,15 @@ impl StoreReader {
 
     fn read<T>(
         &self,
-        embedded: impl FnOnce(&Connection) -> Result<T, StoreError>,
-        postgres: &impl AsyncFn(&Client) -> Result<T, StoreError>,
+        read: &impl AsyncFn(&Reading<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let outcome = match &self.place {
             StoreLocation::Embedded(database) => {
-                let read = connect(database).and_then(|connection| embedded(&connection));
-                read.map_err(|error| error.of_damaged_file(database))
+                let outcome = connect(database)
+                    .and_then(|connection| embedded::ready(read(&Reading::Embedded(&connection))));
+                outcome.map_err(|error| error.of_damaged_file(database))
             }
-            StoreLocation::Postgres(link) => again(link, postgres),
+            StoreLocation::Postgres(link) => again(link, read),
         };
         outcome.map_err(|error| self.tell(error))
     }
@@ -142,9 +144,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when something can't be read or understood.
     pub fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
-        self.read(|connection| embedded::entries(connection, query), &async |client| {
-            postgres::entries(client, query).await
-        })
+        self.read(&async |db| audit::entries(db, query).await)
     }
 
     /// The last epoch of the public log.
@@ -152,7 +152,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn last_epoch(&self) -> Result<Option<StoredEpoch>, StoreError> {
-        self.read(embedded::last_epoch, &async |client| postgres::last_epoch(client).await)
+        self.read(&async |db| log::last(db).await)
     }
 
     /// Epochs of the public log from `first` on, at most `limit`.
@@ -160,9 +160,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn epochs(&self, first: u64, limit: u32) -> Result<Vec<StoredEpoch>, StoreError> {
-        self.read(|connection| embedded::epochs(connection, first, limit), &async |client| {
-            postgres::epochs(client, first, limit).await
-        })
+        self.read(&async |db| log::epochs(db, first, limit).await)
     }
 
     /// The days of these on which an experiment has tallies, and how many, in order.
@@ -174,10 +172,7 @@ impl StoreReader {
         experiment: ExperimentKey,
         days: &RangeInclusive<Day>,
     ) -> Result<Vec<(Day, u64)>, StoreError> {
-        let counts = self.read_counts(
-            |connection| embedded::days_with_tallies(connection, experiment, days),
-            &async |client| postgres::days_with_tallies(client, experiment, days).await,
-        )?;
+        let counts = self.read_counts(&async |db| days_with_tallies(db, experiment, days).await)?;
         let mut most: BTreeMap<Day, u64> = BTreeMap::new();
         for (day, tallies) in counts.into_iter().flatten() {
             // Most have the same arms. A day has at least as many as each of them.
@@ -213,10 +208,7 @@ impl StoreReader {
         experiment: ExperimentKey,
         days: &RangeInclusive<Day>,
     ) -> Result<Vec<RevisionTally>, StoreError> {
-        let mut counts = self.read_counts(
-            |connection| embedded::daily_tallies(connection, experiment, days),
-            &async |client| postgres::daily(client, experiment, days).await,
-        )?;
+        let mut counts = self.read_counts(&async |db| daily_tallies(db, experiment, days).await)?;
         if counts.len() == 1 {
             return Ok(counts.pop().unwrap_or_default());
         }
@@ -236,9 +228,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn data_sets(&self, name: Option<&CuratorName>) -> Result<Vec<DataSetRecord>, StoreError> {
-        self.read(|connection| embedded::data_sets(connection, name), &async |client| {
-            postgres::data_sets(client, name).await
-        })
+        self.read(&async |db| queries::data_sets(db, name).await)
     }
 
     /// The data sets whose names come after this one, by the bytes of names.
@@ -250,10 +240,7 @@ impl StoreReader {
         after: &str,
         limit: u32,
     ) -> Result<Vec<DataSetRecord>, StoreError> {
-        self.read(
-            |connection| embedded::data_sets_after(connection, after, limit),
-            &async |client| postgres::data_sets_after(client, after, limit).await,
-        )
+        self.read(&async |db| queries::data_sets_after(db, after, limit).await)
     }
 
     /// The debits of a data set, by this caller or by all, before a number, newest first.
@@ -266,9 +253,7 @@ impl StoreReader {
         before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<DebitRecord>, StoreError> {
-        self.read(|connection| embedded::debits(connection, of, before, limit), &async |client| {
-            postgres::debits(client, of, before, limit).await
-        })
+        self.read(&async |db| queries::debits(db, of, before, limit).await)
     }
 
     /// What this caller has spent of the budget of a data set, in billionths.
@@ -276,9 +261,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn spent_by(&self, of: (&CuratorName, &str)) -> Result<u64, StoreError> {
-        self.read(|connection| embedded::spent_by(connection, of), &async |client| {
-            postgres::spent_by(client, of).await
-        })
+        self.read(&async |db| queries::spent_by(db, of).await)
     }
 
     /// A session of the curator.
@@ -286,9 +269,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn session(&self, name: &CuratorName) -> Result<Option<SessionRecord>, StoreError> {
-        self.read(|connection| embedded::session(connection, name), &async |client| {
-            postgres::session(client, name).await
-        })
+        self.read(&async |db| queries::session(db, name).await)
     }
 
     /// The key of fingerprints. The key must not leave this process.
@@ -296,9 +277,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn fingerprint_key(&self) -> Result<FingerprintKey, StoreError> {
-        self.read(embedded::fingerprint_key, &async |client| {
-            postgres::fingerprint_key(client).await
-        })
+        self.read(&async |db| queries::fingerprint_key(db).await)
     }
 
     /// The answer to a question, if it is kept.
@@ -306,9 +285,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn kept_answer(&self, question: &QuestionKey) -> Result<Option<KeptAnswer>, StoreError> {
-        self.read(|connection| embedded::answer(connection, question), &async |client| {
-            postgres::answer(client, question).await
-        })
+        self.read(&async |db| queries::kept(db, question).await)
     }
 
     /// The number of rounds of a session. Updates that are read afterwards belong to these rounds
@@ -317,9 +294,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn session_rounds(&self, name: &CuratorName) -> Result<Option<u64>, StoreError> {
-        self.read(|connection| embedded::rounds(connection, name), &async |client| {
-            postgres::rounds(client, name).await
-        })
+        self.read(&async |db| queries::rounds(db, name).await)
     }
 
     /// The first updates of a session in order, starting at a number.
@@ -332,9 +307,7 @@ impl StoreReader {
         from: u32,
         limit: u32,
     ) -> Result<Vec<SessionUpdate>, StoreError> {
-        self.read(|connection| embedded::updates(connection, name, from, limit), &async |client| {
-            postgres::updates(client, name, from, limit).await
-        })
+        self.read(&async |db| queries::updates(db, name, from, limit).await)
     }
 
     /// The trusted experiment of this name, or all of them by name.
@@ -342,10 +315,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn trusted(&self, id: Option<&ExperimentId>) -> Result<Vec<TrustedRecord>, StoreError> {
-        self.read(|connection| embedded::trusted(connection, id), &async |client| {
-            let name = id.map(|id| [id.as_str()]);
-            postgres::trusted(client, name.as_ref().map(|name| &name[..])).await
-        })
+        self.read(&async |db| trusted::trusted(db, id.as_ref().map(std::slice::from_ref)).await)
     }
 
     /// The subset of these disclosures to a trusted experiment that were counted and whose days are
@@ -358,18 +328,56 @@ impl StoreReader {
         id: &ExperimentId,
         disclosures: &[(Day, UploadId)],
     ) -> Result<Vec<(Day, UploadId)>, StoreError> {
-        self.read(|connection| embedded::disclosed(connection, id, disclosures), &async |client| {
-            postgres::disclosed(client, id, disclosures).await
+        self.read(&async |db| match db {
+            Reading::Embedded(db) => db.counted(id, disclosures).await,
+            Reading::Postgres(db) => db.counted(id, disclosures).await,
         })
+    }
+}
+
+/// The database that is read.
+enum Reading<'a> {
+    Embedded(&'a Connection),
+    Postgres(Tables<'a, Client>),
+}
+
+impl Database for Reading<'_> {
+    fn dialect(&self) -> &'static Dialect {
+        match self {
+            Self::Embedded(db) => db.dialect(),
+            Self::Postgres(db) => db.dialect(),
+        }
+    }
+
+    async fn run(&self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError> {
+        match self {
+            Self::Embedded(db) => db.run(sql, values).await,
+            Self::Postgres(db) => db.run(sql, values).await,
+        }
+    }
+
+    async fn rows(&self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+        match self {
+            Self::Embedded(db) => db.rows(sql, values).await,
+            Self::Postgres(db) => db.rows(sql, values).await,
+        }
+    }
+
+    async fn take_turns(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Embedded(db) => db.take_turns().await,
+            Self::Postgres(db) => db.take_turns().await,
+        }
     }
 }
 
 /// Reads over a connection that may have been lost since the last call.
 fn again<T>(
     link: &Mutex<PgConnection>,
-    read: &impl AsyncFn(&Client) -> Result<T, StoreError>,
+    read: &impl AsyncFn(&Reading<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+    let read = async |client: &Client| read(&Reading::Postgres(Tables::reading(client))).await;
     match link.read(read) {
         // The second attempt connects anew.
         Err(StoreError::Database(DatabaseError::Postgres { .. })) => link.read(read),

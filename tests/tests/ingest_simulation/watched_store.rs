@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_learners::LearnerConfig;
-use bandana_shared::identity::{Day, Digest, UnixSeconds};
-use bandana_shared::signing::Signature;
+use bandana_shared::identity::{Day, Digest};
 use bandana_shared::specification::Specification;
 use bandana_store::{
-    AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState, ExperimentKey,
-    ExperimentRecord, ExperimentState, SqliteError, Store, StoreError, TrustedChange, ValidUpload,
-    Window, WrittenRecord,
+    AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState,
+    ExperimentChange, ExperimentRecord, ExperimentState, SqliteError, Store, StoreError,
+    TrustedChange, ValidUpload, Window, WrittenRecord,
 };
 
 use super::life::{Fault, Point};
@@ -193,40 +192,17 @@ impl Store for WatchedStore {
         self.changed(|store| store.create_experiment_with(specification, settings, state, entry))
     }
 
-    fn add_revision(
+    fn apply_experiment_change(
         &mut self,
-        standing: ExpectedState,
-        specification: &Specification,
+        change: ExperimentChange<'_>,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.changed(|store| store.add_revision(standing, specification, entry))
-    }
-
-    fn set_state(
-        &mut self,
-        standing: ExpectedState,
-        state: ExperimentState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.changed(|store| store.set_state(standing, state, entry))
-    }
-
-    fn archive(
-        &mut self,
-        standing: ExpectedState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.store.archive(standing, entry)
-    }
-
-    fn set_state_and_record(
-        &mut self,
-        standing: ExpectedState,
-        state: ExperimentState,
-        records: (&WrittenRecord, &WrittenRecord),
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.store.set_state_and_record(standing, state, records, entry)
+        match change {
+            ExperimentChange::Revision(..) | ExperimentChange::State(..) => {
+                self.changed(|store| store.apply_experiment_change(change, entry))
+            }
+            _ => self.store.apply_experiment_change(change, entry),
+        }
     }
 
     fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
@@ -235,17 +211,6 @@ impl Store for WatchedStore {
 
     fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
         self.store.deleted()
-    }
-
-    fn add_signature(
-        &mut self,
-        key: ExperimentKey,
-        specification: &Specification,
-        signature: &Signature,
-        now: UnixSeconds,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.store.add_signature(key, specification, signature, now, entry)
     }
 
     fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {

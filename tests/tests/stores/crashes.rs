@@ -8,13 +8,12 @@ use bandana_aggregator::ingest::{IngestError, Writer};
 use bandana_aggregator::registry::Registry;
 use bandana_edge::clock::ManualClock;
 use bandana_learners::LearnerConfig;
-use bandana_shared::identity::{Day, Digest, UnixSeconds};
-use bandana_shared::signing::Signature;
+use bandana_shared::identity::{Day, Digest};
 use bandana_shared::specification::{Arm, Specification};
 use bandana_store::Verdict::{Accepted, Duplicate};
 use bandana_store::{
     AuditAction, AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState,
-    ExperimentKey, ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange,
+    ExperimentChange, ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange,
     ValidUpload, Window, WrittenRecord,
 };
 use futures_util::FutureExt as _;
@@ -92,40 +91,12 @@ impl Store for Faulty {
         self.write(|store| store.create_experiment_with(specification, settings, state, entry))
     }
 
-    fn add_revision(
+    fn apply_experiment_change(
         &mut self,
-        expected: ExpectedState,
-        specification: &Specification,
+        change: ExperimentChange<'_>,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.add_revision(expected, specification, entry))
-    }
-
-    fn set_state(
-        &mut self,
-        expected: ExpectedState,
-        state: ExperimentState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.set_state(expected, state, entry))
-    }
-
-    fn archive(
-        &mut self,
-        expected: ExpectedState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.archive(expected, entry))
-    }
-
-    fn set_state_and_record(
-        &mut self,
-        expected: ExpectedState,
-        state: ExperimentState,
-        records: (&WrittenRecord, &WrittenRecord),
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.set_state_and_record(expected, state, records, entry))
+        self.write(|store| store.apply_experiment_change(change, entry))
     }
 
     fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
@@ -134,17 +105,6 @@ impl Store for Faulty {
 
     fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
         self.store.deleted()
-    }
-
-    fn add_signature(
-        &mut self,
-        key: ExperimentKey,
-        specification: &Specification,
-        signature: &Signature,
-        now: UnixSeconds,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.add_signature(key, specification, signature, now, entry))
     }
 
     fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {

@@ -1,24 +1,13 @@
-//! Archived and deleted experiments, as recorded in the audit log.
+//! Deleted experiments in the embedded store.
 //!
-//! So neither needs a column, and an append-only log decides about an id. The row of a deleted
-//! experiment stays with its id and key, which no other experiment may get: upload groups in the
-//! replay window still refer to the key until their days expire. Queries that read experiments or
-//! sum up groups leave that row out. The digests of its revisions stay too, so that a client that
-//! names one is told that the experiment has ended.
+//! Upload groups in the replay window still refer to the key of a deleted experiment until their
+//! days expire. Queries that read experiments or sum up groups leave its row out.
 
-use bandana_shared::identity::{Digest, ExperimentId};
-use rusqlite::{Connection, Transaction};
+use rusqlite::Connection;
 
-use super::sqlite::{committing, reading};
-use super::{SqliteStore, audit};
-use crate::{AuditEntry, ExperimentKey, StoreError, damaged};
-
-/// SQL: whether the experiment of the row `e` is archived, by its latest entry. The query reads,
-/// and so checks, all of its entries: a damaged one may have changed its meaning.
-pub(super) const ARCHIVED: &str = "COALESCE(
-    (SELECT max(CASE a.action WHEN 'archive' THEN a.key END)
-            > COALESCE(max(CASE a.action WHEN 'unarchive' THEN a.key END), 0)
-        FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
+use super::SqliteStore;
+use super::sqlite::committing;
+use crate::{AuditEntry, ExperimentKey, StoreError, audit};
 
 /// SQL: whether the experiment of the row `e` was deleted.
 pub(super) const DELETED: &str = "COALESCE(
@@ -36,12 +25,6 @@ const PARTS: [&str; 7] = [
     "UPDATE experiment SET record = x'' WHERE key = ?",
 ];
 
-/// Whether a deleted experiment, of either kind, had this id.
-pub(super) fn was_deleted(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
-    let query = format!("SELECT {DELETED} FROM (SELECT ? AS id) e");
-    connection.prepare_cached(&query)?.query_row([id.as_str()], |row| row.get(0))
-}
-
 /// The keys of deleted experiments.
 pub(super) fn deleted_keys(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
     let query = format!("SELECT key FROM intact_experiment e WHERE {DELETED} ORDER BY key");
@@ -51,33 +34,6 @@ pub(super) fn deleted_keys(connection: &Connection) -> rusqlite::Result<Vec<i64>
 }
 
 impl SqliteStore {
-    /// The digests of all revisions of deleted experiments.
-    ///
-    /// # Errors
-    /// [`StoreError`] when something can't be read or understood.
-    pub fn deleted(&self) -> Result<Vec<Digest>, StoreError> {
-        let query = "SELECT digest, length(bytes) FROM intact_specification";
-        let mut statement = self.connection.prepare(query).map_err(reading)?;
-        let mut rows = statement.query([]).map_err(reading)?;
-        let mut deleted = Vec::new();
-        while let Some(row) = rows.next().map_err(reading)? {
-            let (digest, bytes): (Vec<u8>, u64) =
-                (row.get(0).map_err(reading)?, row.get(1).map_err(reading)?);
-            if bytes == 0 {
-                deleted.push(Digest::try_from(&digest[..]).map_err(|e| damaged(e.to_string()))?);
-            }
-        }
-        Ok(deleted)
-    }
-
-    /// Archives or unarchives an experiment; the action of `entry` says which.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub fn archive(&mut self, entry: &AuditEntry) -> Result<(), StoreError> {
-        audit::append(&self.connection, entry).map_err(committing)
-    }
-
     /// Deletes an experiment, in one transaction with its audit entry.
     ///
     /// # Errors
@@ -85,18 +41,14 @@ impl SqliteStore {
     pub fn delete(&mut self, key: ExperimentKey, entry: &AuditEntry) -> Result<(), StoreError> {
         // Tallies are private, and must rest neither in free pages nor in the log.
         self.zero_freed_pages(true).map_err(committing)?;
-        let outcome = self.delete_parts(key, entry);
+        let outcome = self.change(async |db| {
+            for part in PARTS {
+                db.execute(part, [key.0]).map_err(committing)?;
+            }
+            audit::append(db, entry).await
+        });
         self.zero_freed_pages(false).map_err(committing)?;
         self.erase().map_err(committing)?;
-        outcome.map_err(committing)
-    }
-
-    fn delete_parts(&mut self, key: ExperimentKey, entry: &AuditEntry) -> rusqlite::Result<()> {
-        let transaction: Transaction<'_> = self.connection.transaction()?;
-        for part in PARTS {
-            transaction.execute(part, [key.0])?;
-        }
-        audit::append(&transaction, entry)?;
-        transaction.commit()
+        outcome
     }
 }

@@ -1,22 +1,25 @@
-//! Experiments in the embedded store: reading them with their tallies, creating and changing them.
+//! Experiments in the embedded store: reading them with their tallies, and creating them.
 
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::history::History;
 use bandana_learners::window::{Days, Memory};
 use bandana_learners::{LearnerConfig, TallySnapshot};
-use bandana_shared::identity::{Day, Digest, ExperimentId};
+use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params, params_from_iter};
+use rusqlite::{params, params_from_iter};
 
-use super::deletion::{ARCHIVED, DELETED, was_deleted};
+use super::SqliteStore;
+use super::database::ready;
+use super::deletion::DELETED;
 use super::sqlite::{committing, reading};
-use super::trusted::trusted_exists;
-use super::{SqliteStore, audit, daily_tallies};
+use crate::daily_tallies::daily_tallies;
+use crate::deletion::{ARCHIVED, was_deleted};
+use crate::experiments::{add_revision, has_id};
 use crate::{
     AuditEntry, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, RevisionTally,
-    StoreError, StoreRefusal, WrittenRecord, damaged,
+    StoreError, StoreRefusal, WrittenRecord, audit, damaged, signatures,
 };
 use crate::{learner_config, memory_columns};
 
@@ -67,7 +70,7 @@ impl SqliteStore {
                 tallies,
                 days,
                 history,
-                signatures: self.signatures(newest)?,
+                signatures: ready(signatures::of(&self.connection, newest))?,
                 policy: None,
                 revisions,
             });
@@ -102,7 +105,8 @@ impl SqliteStore {
         let (mut sums, mut days) = (vec![Tally::EMPTY; cells], Days::new());
         let mut history = History::default();
         let all = Day::new(0)..=Day::new(u32::MAX);
-        for RevisionTally { revision, daily } in daily_tallies(&self.connection, key, &all)? {
+        for RevisionTally { revision, daily } in ready(daily_tallies(&self.connection, key, &all))?
+        {
             let DailyTally { day, cell, tally } = daily;
             let arm = cell.get();
             *sums.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
@@ -143,19 +147,10 @@ impl SqliteStore {
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentKey, StoreError> {
-        let transaction = self.connection.transaction().map_err(committing)?;
-        let id = specification.experiment_id();
-        if was_deleted(&transaction, id).map_err(reading)? {
-            return Err(StoreError::Refused(StoreRefusal::ExperimentWasDeleted(id.clone())));
-        }
-        if experiment_exists(&transaction, id).map_err(reading)?
-            || trusted_exists(&transaction, id).map_err(reading)?
-        {
-            return Err(StoreError::Refused(StoreRefusal::ExperimentExists(id.clone())));
-        }
         let insert = "INSERT INTO experiment
             (id, state, learner, floor_weight, window_days, discount, burn_in_reports, holdout_share,
             record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let id = specification.experiment_id();
         let (state, learner) = (state.name(), config.learner.name());
         let (window, discount) = memory_columns(config.memory);
         let Guardrails { burn_in_reports, holdout_share } = config.guardrails;
@@ -170,64 +165,19 @@ impl SqliteStore {
             holdout_share,
             record.to_bytes()
         ];
-        transaction.execute(insert, values).map_err(committing)?;
-        let key = ExperimentKey(transaction.last_insert_rowid());
-        insert_specification(&transaction, key, specification).map_err(committing)?;
-        audit::append(&transaction, entry).map_err(committing)?;
-        transaction.commit().map_err(committing)?;
-        Ok(key)
-    }
-
-    /// Adds a revision of an experiment.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub fn add_revision(
-        &mut self,
-        key: ExperimentKey,
-        specification: &Specification,
-        entry: &AuditEntry,
-    ) -> Result<(), StoreError> {
-        let transaction = self.connection.transaction().map_err(committing)?;
-        insert_specification(&transaction, key, specification).map_err(committing)?;
-        audit::append(&transaction, entry).map_err(committing)?;
-        transaction.commit().map_err(committing)
-    }
-
-    /// Changes an experiment's state.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub fn set_state(
-        &mut self,
-        key: ExperimentKey,
-        state: ExperimentState,
-        entry: &AuditEntry,
-    ) -> Result<(), StoreError> {
-        let update = "UPDATE experiment SET state = ? WHERE key = ?";
-        let transaction = self.connection.transaction().map_err(committing)?;
-        transaction.execute(update, params![state.name(), key.0]).map_err(committing)?;
-        audit::append(&transaction, entry).map_err(committing)?;
-        transaction.commit().map_err(committing)
-    }
-
-    /// Writes an experiment's record and state.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub fn set_record(
-        &mut self,
-        key: ExperimentKey,
-        state: ExperimentState,
-        record: &WrittenRecord,
-        entry: &AuditEntry,
-    ) -> Result<(), StoreError> {
-        let update = "UPDATE experiment SET record = ?, state = ? WHERE key = ?";
-        let transaction = self.connection.transaction().map_err(committing)?;
-        let values = params![record.to_bytes(), state.name(), key.0];
-        transaction.execute(update, values).map_err(committing)?;
-        audit::append(&transaction, entry).map_err(committing)?;
-        transaction.commit().map_err(committing)
+        self.change(async |db| {
+            if was_deleted(db, id).await? {
+                return Err(StoreError::Refused(StoreRefusal::ExperimentWasDeleted(id.clone())));
+            }
+            if has_id(db, "experiment", id).await? || has_id(db, "trusted_experiment", id).await? {
+                return Err(StoreError::Refused(StoreRefusal::ExperimentExists(id.clone())));
+            }
+            db.execute(insert, values).map_err(committing)?;
+            let key = ExperimentKey(db.last_insert_rowid());
+            add_revision(db, key, specification).await?;
+            audit::append(db, entry).await?;
+            Ok(key)
+        })
     }
 }
 
@@ -241,38 +191,12 @@ fn select(one: bool) -> String {
     )
 }
 
-pub(super) fn experiment_exists(
-    connection: &Connection,
-    id: &ExperimentId,
-) -> rusqlite::Result<bool> {
-    let query = "SELECT 1 FROM intact_experiment WHERE id = ?";
-    Ok(connection.query_row(query, [id.as_str()], |_| Ok(())).optional()?.is_some())
-}
-
-fn insert_specification(
-    transaction: &Transaction<'_>,
-    key: ExperimentKey,
-    specification: &Specification,
-) -> rusqlite::Result<()> {
-    let digest: Digest = specification.digest();
-    let values = params![
-        digest.as_bytes(),
-        key.0,
-        specification.revision().get(),
-        specification.canonical_bytes()
-    ];
-    let insert = "INSERT INTO specification (digest, experiment, revision, bytes)
-        VALUES (?, ?, ?, ?)";
-    transaction.execute(insert, values)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use bandana_learners::Learner;
     use bandana_shared::curve::Mechanism;
     use bandana_shared::epsilon::Epsilon;
-    use bandana_shared::identity::UnixSeconds;
+    use bandana_shared::identity::{ExperimentId, UnixSeconds};
     use bandana_shared::rewards::Rewards;
     use bandana_shared::specification::{Arm, ReleaseTiming};
     use rusqlite::StatementStatus;

@@ -2,54 +2,43 @@
 //!
 //! One process owns the store, so its memory holds the complete state.
 
-mod answers;
-mod audit;
 mod backup;
+mod changes;
 mod checksums;
-mod daily_tallies;
+mod database;
 mod deletion;
+mod disclosures;
 mod error_mapping;
 mod experiments;
 mod expiry;
-mod log;
 mod progress;
-mod queries;
 mod read_only;
 mod schema;
-mod signatures;
 mod sqlite;
-mod trusted;
 mod verify;
 mod watermark;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bandana_shared::identity::{Day, Digest, StoreId, UnixSeconds};
-use bandana_shared::signing::Signature;
+use bandana_shared::identity::{Day, Digest, StoreId};
 use bandana_shared::specification::Specification;
 use bandana_sqlite::OpenFiles;
 
-pub(super) use answers::answer;
-pub(super) use audit::entries;
 pub use backup::{Backup, BackupError, BackupProgress};
 pub(super) use checksums::read_intact;
-pub(super) use daily_tallies::{daily_tallies, days_with_tallies};
-pub(super) use log::{epochs, last_epoch};
-pub(super) use queries::{
-    data_sets, data_sets_after, debits, fingerprint_key, rounds, session, spent_by, updates,
-};
+pub(super) use database::ready;
 pub(super) use sqlite::reading;
 pub use sqlite::{SqliteStore, seal_directory};
-pub(super) use trusted::{disclosed, trusted};
 pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditAction, AuditEntry, Committed, CuratorChange, EpochToAdd, ExpectedState, ExperimentKey,
+    AuditEntry, Committed, CuratorChange, EpochToAdd, ExpectedState, ExperimentChange,
     ExperimentRecord, ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError,
     StoreRefusal, TrustedChange, Window, WrittenRecord,
 };
+use crate::deletion::deleted;
 use crate::{DedupState, IdShares, SeenIds, ValidUpload, decide};
 
 /// Limits of the embedded store.
@@ -250,61 +239,20 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn add_revision(
+    fn apply_experiment_change(
         &mut self,
-        expected: ExpectedState,
-        specification: &Specification,
+        change: ExperimentChange<'_>,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            store.check_expected(expected)?;
-            store.database.add_revision(expected.key, specification, entry)?;
-            store.database.experiment(expected.key)
-        })
-    }
-
-    fn set_state(
-        &mut self,
-        expected: ExpectedState,
-        state: ExperimentState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.here(|store| {
-            store.check_expected(expected)?;
-            store.database.set_state(expected.key, state, entry)?;
-            store.database.experiment(expected.key)
-        })
-    }
-
-    fn archive(
-        &mut self,
-        expected: ExpectedState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.here(|store| {
-            let known = store.check_expected(expected)?;
-            if known.is_archived == (entry.action == AuditAction::Archive) {
-                return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
+            if let Some(expected) = change.expected() {
+                let known = store.check_expected(expected)?;
+                if change.is_late(&known, entry) {
+                    return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
+                }
             }
-            store.database.archive(entry)?;
-            store.database.experiment(expected.key)
-        })
-    }
-
-    fn set_state_and_record(
-        &mut self,
-        expected: ExpectedState,
-        state: ExperimentState,
-        (before, record): (&WrittenRecord, &WrittenRecord),
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.here(|store| {
-            let known = store.check_expected(expected)?;
-            if known.written != *before {
-                return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
-            }
-            store.database.set_record(expected.key, state, record, entry)?;
-            store.database.experiment(expected.key)
+            store.database.apply_experiment_change(&change, entry)?;
+            store.database.experiment(change.key())
         })
     }
 
@@ -316,21 +264,7 @@ impl Store for EmbeddedStore {
     }
 
     fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
-        self.here(|store| store.database.deleted())
-    }
-
-    fn add_signature(
-        &mut self,
-        key: ExperimentKey,
-        specification: &Specification,
-        signature: &Signature,
-        now: UnixSeconds,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.here(|store| {
-            store.database.add_signature(specification, signature, now, entry)?;
-            store.database.experiment(key)
-        })
+        self.here(|store| ready(deleted(&store.database.connection)))
     }
 
     fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {

@@ -3,93 +3,44 @@
 use bandana_learners::LearnerConfig;
 use bandana_learners::TallySnapshot;
 use bandana_learners::guardrails::Guardrails;
-use bandana_shared::identity::{ExperimentId, UnixSeconds};
-use bandana_shared::limits::SIGNATURES_MAX;
-use bandana_shared::signing::Signature;
+use bandana_shared::identity::ExperimentId;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::decode_specification;
-use tokio_postgres::{GenericClient, Transaction};
+use tokio_postgres::Transaction;
 
-use super::deletion::{SHOWN, was_deleted};
+use super::database::Tables;
+use super::deletion::SHOWN;
 use super::records::{Tallies, add, records, tallies};
-use super::{audit, trusted};
+use crate::deletion::was_deleted;
+use crate::experiments::{self, add_revision, has_id};
 use crate::{
-    AuditAction, AuditEntry, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState,
-    StoreError, StoreRefusal, WrittenRecord, damaged, postgres,
+    AuditEntry, ExpectedState, ExperimentChange, ExperimentKey, ExperimentRecord, ExperimentState,
+    StoreError, StoreRefusal, WrittenRecord, audit, damaged, postgres,
 };
 use crate::{learner_config, memory_columns};
-
-/// A change of an experiment.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Change<'a> {
-    /// Add a revision.
-    Revision(ExpectedState, &'a Specification),
-    /// Set the state.
-    State(ExpectedState, ExperimentState),
-    /// Archive or unarchive the experiment.
-    Archive(ExpectedState),
-    /// Write the record, which has been the first one so far, and set the state.
-    Record(ExpectedState, ExperimentState, (&'a WrittenRecord, &'a WrittenRecord)),
-    /// Add a signature to this revision, and drop signatures that have expired by this time.
-    Signature(ExperimentKey, &'a Specification, &'a Signature, UnixSeconds),
-}
-
-impl Change<'_> {
-    fn key(&self) -> ExperimentKey {
-        match self {
-            Self::Revision(ExpectedState { key, .. }, _)
-            | Self::State(ExpectedState { key, .. }, _)
-            | Self::Archive(ExpectedState { key, .. })
-            | Self::Record(ExpectedState { key, .. }, ..)
-            | Self::Signature(key, ..) => *key,
-        }
-    }
-}
 
 /// Makes a change, and returns the experiment as changed.
 pub(super) async fn change(
     transaction: &Transaction<'_>,
-    change: Change<'_>,
+    change: &ExperimentChange<'_>,
     entry: &AuditEntry,
     elsewhere: &Tallies,
 ) -> Result<ExperimentRecord, StoreError> {
-    let failed = postgres("committing");
     let lock = "SELECT key FROM experiment WHERE key = $1 FOR NO KEY UPDATE";
-    let key = change.key();
-    transaction.execute(lock, &[&key.0]).await.map_err(failed)?;
-    match change {
-        Change::Revision(expected, specification) => {
-            check(transaction, expected, &entry.experiment, elsewhere).await?;
-            insert_specification(transaction, key, specification).await?;
-        }
-        Change::State(expected, state) => {
-            check(transaction, expected, &entry.experiment, elsewhere).await?;
-            let update = "UPDATE experiment SET state = $2 WHERE key = $1";
-            transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
-        }
-        Change::Archive(expected) => {
+    let (key, db) = (change.key(), Tables::committing(transaction));
+    transaction.execute(lock, &[&key.0]).await.map_err(postgres("committing"))?;
+    match change.expected() {
+        None => exists(transaction, key, &entry.experiment).await?,
+        Some(expected) => {
             let known = check(transaction, expected, &entry.experiment, elsewhere).await?;
-            // Another replica was first.
-            if known.is_archived == (entry.action == AuditAction::Archive) {
+            if change.is_late(&known, entry) {
                 return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
             }
-        }
-        Change::Record(expected, state, (before, record)) => {
-            let known = check(transaction, expected, &entry.experiment, elsewhere).await?;
-            if known.written != *before {
-                return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
-            }
-            let update = "UPDATE experiment SET record = $2, state = $3 WHERE key = $1";
-            let (bytes, state) = (record.to_bytes(), state.name());
-            transaction.execute(update, &[&key.0, &bytes, &state]).await.map_err(failed)?;
-        }
-        Change::Signature(_, specification, signature, now) => {
-            exists(transaction, key, &entry.experiment).await?;
-            sign(transaction, specification, signature, now).await?;
         }
     }
+    experiments::change(&db, change).await?;
     renew_policy(transaction, key, elsewhere).await?;
-    audit::append(transaction, entry).await?;
+    audit::append(&db, entry).await?;
     read(transaction, key, elsewhere).await
 }
 
@@ -139,12 +90,11 @@ pub(super) async fn create(
         .map_err(failed)?;
     let Some(row) = row else { return Err(taken(transaction, id).await?) };
     let key = ExperimentKey(row.get(0));
-    insert_specification(transaction, key, specification).await?;
-    audit::append(transaction, entry).await?;
+    let db = Tables::committing(transaction);
+    add_revision(&db, key, specification).await?;
+    audit::append(&db, entry).await?;
     // From here on, audited changes take turns, so an earlier one is visible.
-    if trusted::exists(transaction, "trusted_experiment", id).await?
-        || was_deleted(transaction, id).await?
-    {
+    if has_id(&db, "trusted_experiment", id).await? || was_deleted(&db, id).await? {
         return Err(taken(transaction, id).await?);
     }
     check_layer(transaction, key, specification).await?;
@@ -197,9 +147,9 @@ async fn read(
 }
 
 /// The reason why an id is taken.
-async fn taken(client: &impl GenericClient, id: &ExperimentId) -> Result<StoreError, StoreError> {
+async fn taken(transaction: &Transaction<'_>, id: &ExperimentId) -> Result<StoreError, StoreError> {
     let id = id.clone();
-    Ok(if was_deleted(client, &id).await? {
+    Ok(if was_deleted(&Tables::committing(transaction), &id).await? {
         StoreError::Refused(StoreRefusal::ExperimentWasDeleted(id))
     } else {
         StoreError::Refused(StoreRefusal::ExperimentExists(id))
@@ -208,7 +158,7 @@ async fn taken(client: &impl GenericClient, id: &ExperimentId) -> Result<StoreEr
 
 /// Refuses a change of a deleted experiment.
 async fn exists(
-    client: &impl GenericClient,
+    client: &Transaction<'_>,
     key: ExperimentKey,
     id: &ExperimentId,
 ) -> Result<(), StoreError> {
@@ -278,44 +228,4 @@ async fn renew_policy(
 
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-async fn insert_specification(
-    client: &impl GenericClient,
-    key: ExperimentKey,
-    specification: &Specification,
-) -> Result<(), StoreError> {
-    let insert = "INSERT INTO specification (digest, experiment, revision, bytes)
-        VALUES ($1, $2, $3, $4)";
-    let digest = specification.digest();
-    let (digest, bytes) = (&digest.as_bytes()[..], specification.canonical_bytes());
-    let revision = i64::from(specification.revision().get());
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-        [&digest, &key.0, &revision, &bytes];
-    client.execute(insert, &values).await.map_err(postgres("committing"))?;
-    Ok(())
-}
-
-async fn sign(
-    client: &impl GenericClient,
-    specification: &Specification,
-    signature: &Signature,
-    now: UnixSeconds,
-) -> Result<(), StoreError> {
-    let failed = postgres("committing");
-    let digest = specification.digest();
-    let (digest, key) = (&digest.as_bytes()[..], signature.key());
-    let key = &key.as_bytes()[..];
-    let forget = "DELETE FROM signature WHERE digest = $1 AND (expires <= $2 OR public_key = $3)";
-    client.execute(forget, &[&digest, &signed(now.get()), &key]).await.map_err(failed)?;
-    let count = "SELECT count(*) FROM intact_signature WHERE digest = $1";
-    let others: i64 = client.query_one(count, &[&digest]).await.map_err(failed)?.get(0);
-    if usize::try_from(others).is_ok_and(|others| others >= SIGNATURES_MAX) {
-        return Err(StoreError::Refused(StoreRefusal::TooManySignatures));
-    }
-    let insert = "INSERT INTO signature (digest, public_key, expires, signature)
-        VALUES ($1, $2, $3, $4)";
-    let (expires, bytes) = (signed(signature.expires().get()), &signature.as_bytes()[..]);
-    client.execute(insert, &[&digest, &key, &expires, &bytes]).await.map_err(failed)?;
-    Ok(())
 }

@@ -1,24 +1,15 @@
-//! Archived and deleted experiments, as recorded in the audit log, like in the embedded store.
+//! Deleted experiments in the database that replicas share.
 //!
 //! The row of a deleted experiment stays, without weights, with its id and key, and so do the
 //! digests of its revisions. For each day in the replay window a row of its tallies stays with
 //! nothing but the number of reports: the ids of the uploads are still stored.
 
-use bandana_shared::identity::{Digest, ExperimentId};
-use tokio_postgres::{GenericClient, Row, Transaction};
+use tokio_postgres::Transaction;
 
-use super::audit;
 use super::changes::check;
-use super::connection::Session;
+use super::database::Tables;
 use super::records::Tallies;
-use crate::{AuditEntry, ExpectedState, StoreError, damaged, postgres};
-
-/// SQL: whether the experiment of the row `e` is archived, by its latest entry. The query reads,
-/// and so checks, all of its entries: a damaged one may have changed its meaning.
-pub(super) const ARCHIVED: &str = "COALESCE(
-    (SELECT max(CASE a.action WHEN 'archive' THEN a.key END)
-            > COALESCE(max(CASE a.action WHEN 'unarchive' THEN a.key END), 0)
-        FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
+use crate::{AuditEntry, ExpectedState, StoreError, audit, postgres};
 
 /// SQL: whether the experiment of the row `e` was not deleted. Polls read every row, so the audit
 /// log is only read for rows without weights.
@@ -51,7 +42,7 @@ pub(super) async fn delete(
     for part in PARTS {
         transaction.execute(part, &[&key]).await.map_err(failed)?;
     }
-    audit::append(transaction, entry).await
+    audit::append(&Tables::committing(transaction), entry).await
 }
 
 /// Deletes an experiment's counts, but for the number of reports of each day whose ids are kept.
@@ -77,26 +68,4 @@ pub(super) async fn forget_counts(
         transaction.execute(keep, &values).await.map_err(failed)?;
     }
     Ok(())
-}
-
-/// The digests of all revisions of deleted experiments.
-pub(super) async fn deleted(session: &mut Session) -> Result<Vec<Digest>, StoreError> {
-    let query = "SELECT digest, length(bytes) FROM intact_specification";
-    let rows = session.client.query(query, &[]).await.map_err(postgres("reading"))?;
-    let of_deleted = rows.iter().filter(|row| row.get::<_, i32>(1) == 0);
-    let digest = |row: &Row| {
-        Digest::try_from(row.get::<_, &[u8]>(0)).map_err(|error| damaged(error.to_string()))
-    };
-    of_deleted.map(digest).collect()
-}
-
-/// Whether a deleted experiment, of either kind, had this id.
-pub(super) async fn was_deleted(
-    client: &impl GenericClient,
-    id: &ExperimentId,
-) -> Result<bool, StoreError> {
-    let query = "SELECT COALESCE(bool_or(action = 'delete'), FALSE) FROM intact_audit
-        WHERE experiment = $1";
-    let row = client.query_one(query, &[&id.as_str()]).await.map_err(postgres("committing"))?;
-    Ok(row.get(0))
 }

@@ -3,25 +3,22 @@
 //! A replica keeps no state of its own. A unique key decides whether an upload is new, within the
 //! statement that counts it.
 
-mod answers;
-mod audit;
 mod cells;
 mod changes;
 mod checksums;
 mod commit;
 mod connection;
+mod database;
 mod days;
 mod deletion;
+mod disclosures;
 mod handover;
 mod heartbeat;
 mod hosts;
-mod log;
-mod queries;
 mod records;
 mod schema;
 mod settings;
 mod snapshot;
-mod trusted;
 mod verify;
 
 use std::collections::BTreeSet;
@@ -29,39 +26,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_edge::explain::explain;
-use bandana_shared::identity::{Day, Digest, StoreId, UnixSeconds};
-use bandana_shared::signing::Signature;
+use bandana_shared::identity::{Day, Digest, StoreId};
 use bandana_shared::specification::Specification;
 use tokio::time::Instant;
 
-pub(super) use answers::answer;
-pub(super) use audit::entries;
 use cells::Part;
 pub use cells::{CellChange, CellPlan, CellReport, check_cells, grow_cells};
 pub use cells::{CellNews, OpenCell, OpenedCells, StoreCells};
 pub use checksums::seal_database;
 use connection::LONG_ANSWER;
 pub use connection::{PgConnection, Target, Waits};
+pub(super) use database::Tables;
 pub use handover::{Handover, HandoverMessage, Slot};
 pub use heartbeat::{Connectivity, Heartbeat};
-pub(super) use log::{epochs, last_epoch};
-pub(super) use queries::{
-    data_sets, data_sets_after, debits, fingerprint_key, rounds, session, spent_by, updates,
-};
 pub use records::Tallies;
-pub(super) use records::{daily, days_with_tallies};
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub use snapshot::{ChangeFeed, Settled};
-pub(super) use trusted::{disclosed, trusted};
 pub use verify::verify_database;
 
 use super::{
-    AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState, ExperimentKey,
-    ExperimentRecord, ExperimentState, LearnerConfig, Presence, Store, StoreError, TrustedChange,
-    Window, WrittenRecord, postgres,
+    AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState,
+    ExperimentChange, ExperimentRecord, ExperimentState, LearnerConfig, Presence, Store,
+    StoreError, TrustedChange, Window, WrittenRecord, postgres,
 };
-use crate::{ValidUpload, Verdict};
-use changes::Change;
+use crate::deletion::deleted;
+use crate::{ValidUpload, Verdict, log, queries, trusted};
 
 /// The time for which a group of uploads is retried before its senders are told to come back.
 const PATIENCE: Duration = Duration::from_millis(2500);
@@ -364,20 +353,6 @@ impl PostgresStore {
         });
         awake.map_err(StoreError::not_made)
     }
-
-    fn change(
-        &mut self,
-        change: Change<'_>,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.wake()?;
-        let elsewhere = self.elsewhere();
-        let changed = self.link.change(async |transaction| {
-            changes::change(transaction, change, entry, &elsewhere).await
-        })?;
-        self.tell_cells();
-        Ok(changed)
-    }
 }
 
 impl Store for PostgresStore {
@@ -421,40 +396,18 @@ impl Store for PostgresStore {
         Ok(created)
     }
 
-    fn add_revision(
+    fn apply_experiment_change(
         &mut self,
-        expected: ExpectedState,
-        specification: &Specification,
+        change: ExperimentChange<'_>,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::Revision(expected, specification), entry)
-    }
-
-    fn set_state(
-        &mut self,
-        expected: ExpectedState,
-        state: ExperimentState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::State(expected, state), entry)
-    }
-
-    fn archive(
-        &mut self,
-        expected: ExpectedState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::Archive(expected), entry)
-    }
-
-    fn set_state_and_record(
-        &mut self,
-        expected: ExpectedState,
-        state: ExperimentState,
-        (before, record): (&WrittenRecord, &WrittenRecord),
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::Record(expected, state, (before, record)), entry)
+        self.wake()?;
+        let elsewhere = self.elsewhere();
+        let changed = self.link.change(async |transaction| {
+            changes::change(transaction, &change, entry, &elsewhere).await
+        })?;
+        self.tell_cells();
+        Ok(changed)
     }
 
     fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
@@ -468,34 +421,29 @@ impl Store for PostgresStore {
     }
 
     fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
-        self.patiently(|store| store.link.run("reading", deletion::deleted))
-    }
-
-    fn add_signature(
-        &mut self,
-        key: ExperimentKey,
-        specification: &Specification,
-        signature: &Signature,
-        now: UnixSeconds,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::Signature(key, specification, signature, now), entry)
+        self.patiently(|store| {
+            store.link.read(async |client| deleted(&Tables::reading(client)).await)
+        })
     }
 
     fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| queries::apply_query_change(transaction, change).await)
+        self.link.change(async |transaction| {
+            queries::change(&Tables::committing(transaction), change).await
+        })
     }
 
     fn apply_trusted_change(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         self.wake()?;
-        self.link
-            .change(async |transaction| trusted::apply_trusted_change(transaction, change).await)
+        self.link.change(async |transaction| {
+            trusted::change(&Tables::committing(transaction), change).await
+        })
     }
 
     fn add_epoch(&mut self, addition: &EpochToAdd) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| log::add_epoch(transaction, addition).await)
+        self.link
+            .change(async |transaction| log::add(&Tables::committing(transaction), addition).await)
     }
 
     fn check(&mut self, today: Day) -> Result<(), StoreError> {

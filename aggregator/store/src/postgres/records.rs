@@ -1,11 +1,10 @@
 //! Records of experiments in the database.
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
 
 use bandana_learners::TallySnapshot;
 use bandana_learners::window::Memory;
-use bandana_shared::identity::{CellIndex, Day, Digest, Revision, UnixSeconds};
+use bandana_shared::identity::{Digest, UnixSeconds};
 use bandana_shared::policy::Weights;
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::Specification;
@@ -13,14 +12,15 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
 use tokio_postgres::{GenericClient, Row};
 
-use super::days::{day, number};
-use super::deletion::{ARCHIVED, SHOWN};
+use super::days::day;
+use super::deletion::SHOWN;
 use crate::counts::{CountRow, Counts};
+use crate::deletion::ARCHIVED;
 use crate::learner_config;
 use crate::served_policy;
 use crate::{
-    DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, RevisionTally, StoreError,
-    StoredPolicy, WrittenRecord, damaged, postgres, revision_and_cell,
+    ExperimentKey, ExperimentRecord, ExperimentState, StoreError, StoredPolicy, WrittenRecord,
+    damaged, postgres, revision_and_cell,
 };
 
 /// The tallies of experiments, with their history and without those of a limited memory.
@@ -151,13 +151,19 @@ pub(super) async fn tallies(
         WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
         GROUP BY experiment, day, arm, symbol";
     let rows = client.query(query, &[&only, &from, &before]).await.map_err(postgres("reading"))?;
+    let number = |number: i64| u64::try_from(number).map_err(|e| damaged(e.to_string()));
     let mut counts: Counts<(i64, i32, i32)> = Counts::new();
     for row in rows {
-        counts.add((row.get(0), row.get(1), row.get(2)), count_row(&row, 3)?)?;
+        let symbol: i32 = row.get(3);
+        let symbol = u8::try_from(symbol).map_err(|error| damaged(error.to_string()))?;
+        let (reports, count) = (number(row.get(4))?, number(row.get(5))?);
+        let counted = CountRow { symbol, reports, count };
+        counts.add((row.get(0), row.get(1), row.get(2)), counted)?;
     }
     let mut all = Tallies::new();
     for ((experiment, of_day, stored), tally) in counts.tallies()? {
-        let (revision, cell) = cell(stored)?;
+        let stored = u32::try_from(stored).map_err(|error| damaged(error.to_string()))?;
+        let (revision, cell) = revision_and_cell(stored)?;
         let counted = all.entry(ExperimentKey(experiment)).or_default();
         counted.add(Memory::Everything, (day(of_day)?, revision, cell, tally));
     }
@@ -177,61 +183,9 @@ pub(super) async fn states(
     Ok(rows.iter().map(of).collect())
 }
 
-fn cell(stored: i32) -> Result<(Option<Revision>, CellIndex), StoreError> {
-    revision_and_cell(u32::try_from(stored).map_err(|error| damaged(error.to_string()))?)
-}
-
-/// Symbol, reports and count, starting at this column.
-fn count_row(row: &Row, column: usize) -> Result<CountRow, StoreError> {
-    let count = |number: i64| u64::try_from(number).map_err(|e| damaged(e.to_string()));
-    let symbol: i32 = row.get(column);
-    Ok(CountRow {
-        symbol: u8::try_from(symbol).map_err(|error| damaged(error.to_string()))?,
-        reports: count(row.get(column + 1))?,
-        count: count(row.get(column + 2))?,
-    })
-}
-
 /// Adds the tallies of other days.
 pub(super) fn add(tallies: &mut Tallies, others: &Tallies) {
     for (key, other) in others {
         tallies.entry(*key).or_default().extend(other);
     }
-}
-
-/// The days of these on which an experiment has tallies, and how many.
-pub(crate) async fn days_with_tallies(
-    client: &impl GenericClient,
-    experiment: ExperimentKey,
-    days: &RangeInclusive<Day>,
-) -> Result<Vec<(Day, u64)>, StoreError> {
-    let query = "SELECT day, count(DISTINCT arm) FROM intact_tally
-        WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day ORDER BY day";
-    let (first, last) = (number(*days.start()), number(*days.end()));
-    let rows = client.query(query, &[&experiment.0, &first, &last]).await;
-    let of = |row: &Row| Ok((day(row.get(0))?, row.get::<_, i64>(1).unsigned_abs()));
-    rows.map_err(postgres("reading"))?.iter().map(of).collect()
-}
-
-/// The tallies of an experiment on these days, by day, revision and cell.
-pub(crate) async fn daily(
-    client: &impl GenericClient,
-    experiment: ExperimentKey,
-    days: &RangeInclusive<Day>,
-) -> Result<Vec<RevisionTally>, StoreError> {
-    let query = "SELECT day, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM intact_tally
-        WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm
-        UNION ALL SELECT day, arm, symbol, 0, sum(reports)::bigint FROM intact_symbol_tally
-        WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm, symbol";
-    let (first, last) = (number(*days.start()), number(*days.end()));
-    let rows = client.query(query, &[&experiment.0, &first, &last]).await;
-    let mut counts: Counts<(i32, i32)> = Counts::new();
-    for row in rows.map_err(postgres("reading"))? {
-        counts.add((row.get(0), row.get(1)), count_row(&row, 2)?)?;
-    }
-    let daily = |((number, stored), tally)| {
-        let (revision, cell) = cell(stored)?;
-        Ok(RevisionTally { revision, daily: DailyTally { day: day(number)?, cell, tally } })
-    };
-    counts.tallies()?.into_iter().map(daily).collect()
 }

@@ -8,13 +8,15 @@ use tokio_postgres::{IsolationLevel, Transaction};
 use super::cells::{generations, route_until};
 use super::changes::signed;
 use super::connection::{PgConnection, Session, same};
+use super::database::Tables;
 use super::days::{day, number};
 use super::deletion::SHOWN;
 use super::records::{Tallies, add, records, tallies};
 use super::schema::store_id;
-use super::trusted;
 use crate::cells::{Generation, Routes};
-use crate::{ExperimentKey, ExperimentRecord, StoreError, TrustedRecord, TrustedVersion, postgres};
+use crate::{
+    ExperimentKey, ExperimentRecord, StoreError, TrustedRecord, TrustedVersion, postgres, trusted,
+};
 
 /// The changes since known versions, and all tallies.
 #[derive(Debug)]
@@ -228,14 +230,13 @@ async fn trusted_news(
     transaction: &Transaction<'_>,
     known: &HashMap<ExperimentId, TrustedVersion>,
 ) -> Result<(Vec<TrustedRecord>, HashSet<ExperimentId>), StoreError> {
-    let versions = trusted::versions(transaction).await?;
-    let changed: Vec<&str> = versions
-        .iter()
-        .filter(|(id, version)| known.get(id) != Some(version))
-        .map(|(id, _)| id.as_str())
-        .collect();
+    let db = Tables::reading(transaction);
+    let versions = trusted::versions(&db).await?;
+    let changed = versions.iter().filter(|(id, version)| known.get(id) != Some(version));
+    let changed: Vec<&ExperimentId> = changed.map(|(id, _)| id).collect();
+    let wanted = (changed.len() < versions.len()).then_some(&changed[..]);
     let records =
-        if changed.is_empty() { Vec::new() } else { trusted(transaction, Some(&changed)).await? };
+        if changed.is_empty() { Vec::new() } else { trusted::trusted(&db, wanted).await? };
     Ok((records, versions.into_iter().map(|(id, _)| id).collect()))
 }
 

@@ -11,15 +11,15 @@ use tokio_postgres::{GenericClient, IsolationLevel, Row};
 
 use super::cells::{verify_cells, verify_shares};
 use super::connection::{PgConnection, Session, Target, Waits};
+use super::database::Tables;
 use super::days::{day, number, partitions};
 use super::deletion::SHOWN;
 use super::records::records;
-use super::trusted::trusted;
-use super::{PostgresSettings, REPLICAS_MAX, audit, checksums, schema};
+use super::{PostgresSettings, REPLICAS_MAX, checksums, schema};
 use crate::cells::{Routes, StoreCell};
-use crate::trusted::{verify as verify_trusted, verify_names};
 use crate::{
-    AuditQuery, DamageError, StoreError, Verification, postgres, queries, revision_and_cell,
+    AuditQuery, DamageError, StoreError, Verification, audit, postgres, queries, revision_and_cell,
+    trusted,
 };
 
 /// Entries of the audit log held in memory at the same time.
@@ -146,13 +146,9 @@ async fn budgets(
     verification: &mut Verification,
 ) -> Result<(), StoreError> {
     verification.begin("budgets of data sets, against their debits");
-    let query = "SELECT name, budget, spent,
-            (SELECT COALESCE(sum(price), 0)::bigint FROM curator_debit WHERE data_set = name)
-        FROM curator_data_set ORDER BY name";
-    for row in client.query(query, &[]).await.map_err(postgres("reading"))? {
+    for (name, amounts) in queries::budgets(&Tables::reading(client)).await? {
         verification.examined(1);
-        let amount = |column: usize| row.get::<_, i64>(column).unsigned_abs();
-        queries::verify(row.get(0), [amount(1), amount(2), amount(3)], verification);
+        queries::verify(&name, amounts, verification);
     }
     Ok(())
 }
@@ -328,7 +324,8 @@ async fn trusted_experiments(
     verification: &mut Verification,
 ) -> Result<(), StoreError> {
     verification.begin("trusted experiments and their disclosures");
-    let records = match trusted(client, None).await {
+    let db = Tables::reading(client);
+    let records = match trusted::trusted(&db, None).await {
         Ok(records) => records,
         Err(error @ StoreError::Damage(DamageError::Data { .. })) => {
             verification.say(error.to_string());
@@ -336,17 +333,12 @@ async fn trusted_experiments(
         }
         Err(error) => return Err(error),
     };
-    let query = "SELECT count(*), (SELECT count(*) FROM experiment WHERE id = $1)
-        FROM trusted_disclosure
-        WHERE experiment = (SELECT key FROM trusted_experiment WHERE id = $1)";
     for record in &records {
         verification.examined(1);
-        verify_trusted(record, verification);
-        let row = client.query_one(query, &[&record.id.as_str()]).await;
-        let row = row.map_err(postgres("reading"))?;
-        let names = u64::try_from(row.get::<_, i64>(0)).unwrap_or_default();
+        trusted::verify(record, verification);
+        let (names, is_taken) = trusted::disclosed(&db, &record.id).await?;
         verification.examined(names);
-        verify_names(record, names, row.get::<_, i64>(1) > 0, verification);
+        trusted::verify_names(record, names, is_taken, verification);
     }
     Ok(())
 }
@@ -358,7 +350,7 @@ async fn audit_log(
     verification.begin("entries of the audit log");
     let mut query = AuditQuery { experiment: None, limit: AUDIT_PAGE, before: None };
     loop {
-        match audit::entries(client, &query).await {
+        match audit::entries(&Tables::reading(client), &query).await {
             Ok(entries) => {
                 verification.examined(entries.len() as u64);
                 let Some(last) = entries.last() else { return Ok(()) };

@@ -9,9 +9,9 @@ use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, Row};
 
 use super::super::deletion::deleted_keys;
-use super::super::{schema, signatures};
+use super::super::{ready, schema};
 use super::{noted, unreadable};
-use crate::{ExperimentState, StoreError, Verification, WrittenRecord};
+use crate::{ExperimentState, StoreError, Verification, WrittenRecord, signatures};
 
 /// The facts about an experiment that checks of its tallies need.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(super) fn check(
         }
         if verification.schema_version >= schema::WITH_SIGNATURES {
             for revision in &revisions {
-                if let Err(error) = signatures::read(connection, revision) {
+                if let Err(error) = ready(signatures::of(connection, revision)) {
                     let what = format!("a signature of experiment {}", row.id);
                     unreadable(verification, &what, error)?;
                 }

@@ -14,8 +14,8 @@ use bandana_sqlite::{DATABASE_FILE, SqliteError};
 use rusqlite::{Connection, ErrorCode};
 
 use super::sqlite::reading;
-use super::{audit, checksums, progress, read_only, schema};
-use crate::{AuditQuery, DamageError, StoreError, Verification, queries};
+use super::{checksums, progress, read_only, ready, schema};
+use crate::{AuditQuery, DamageError, StoreError, Verification, audit, queries};
 use uploads::Uploads;
 
 /// Most findings of SQLite about one file that are listed.
@@ -248,7 +248,7 @@ fn audit_log(connection: &Connection, verification: &mut Verification) -> Result
     verification.begin("entries of the audit log");
     let mut query = AuditQuery { experiment: None, limit: AUDIT_PAGE, before: None };
     loop {
-        match audit::entries(connection, &query) {
+        match ready(audit::entries(connection, &query)) {
             Ok(entries) => {
                 verification.examined(entries.len() as u64);
                 let Some(last) = entries.last() else { return Ok(()) };
@@ -263,18 +263,8 @@ fn audit_log(connection: &Connection, verification: &mut Verification) -> Result
 /// budget is spent.
 fn budgets(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
     verification.begin("budgets of data sets, against their debits");
-    let rows = || {
-        let query = "SELECT name, budget, spent,
-                (SELECT COALESCE(sum(price), 0) FROM curator_debit WHERE data_set = name)
-            FROM curator_data_set ORDER BY name";
-        let mut statement = connection.prepare(query)?;
-        let row = |row: &rusqlite::Row<'_>| {
-            Ok((row.get::<_, String>(0)?, [row.get(1)?, row.get(2)?, row.get(3)?]))
-        };
-        let rows = statement.query_map([], row)?;
-        rows.collect::<rusqlite::Result<Vec<(String, [u64; 3])>>>()
-    };
-    for (name, amounts) in noted(verification, "the budgets", rows())?.unwrap_or_default() {
+    let budgets = ready(queries::budgets(connection));
+    for (name, amounts) in read(verification, "the budgets", budgets)?.unwrap_or_default() {
         verification.examined(1);
         queries::verify(&name, amounts, verification);
     }
@@ -290,9 +280,18 @@ fn noted<T>(
     what: &str,
     outcome: rusqlite::Result<T>,
 ) -> Result<Option<T>, StoreError> {
+    read(verification, what, outcome.map_err(reading))
+}
+
+/// As [`noted`], for what may be damaged in other ways.
+fn read<T>(
+    verification: &mut Verification,
+    what: &str,
+    outcome: Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
     match outcome {
         Ok(value) => Ok(Some(value)),
-        Err(error) => unreadable(verification, what, reading(error)).map(|()| None),
+        Err(error) => unreadable(verification, what, error).map(|()| None),
     }
 }
 

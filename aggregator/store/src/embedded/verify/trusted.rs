@@ -2,8 +2,8 @@
 
 use rusqlite::Connection;
 
-use super::super::trusted::trusted;
-use super::{noted, unreadable};
+use super::super::ready;
+use super::read;
 use crate::{StoreError, Verification, trusted};
 
 /// Checks every trusted experiment, and the number of its disclosure ids.
@@ -12,24 +12,17 @@ pub(super) fn check(
     verification: &mut Verification,
 ) -> Result<(), StoreError> {
     verification.begin("trusted experiments and their disclosures");
-    let records = match trusted(connection, None) {
-        Ok(records) => records,
-        Err(error) => return unreadable(verification, "the trusted experiments", error),
-    };
+    let records = ready(trusted::trusted(connection, None));
+    let records = read(verification, "the trusted experiments", records)?.unwrap_or_default();
     for record in &records {
         verification.examined(1);
         let id = &record.id;
         trusted::verify(record, verification);
-        let query = "SELECT count(*), (SELECT count(*) FROM experiment WHERE id = ?1)
-            FROM trusted_disclosure
-            WHERE experiment = (SELECT key FROM trusted_experiment WHERE id = ?1)";
-        let row = connection.query_row(query, [id.as_str()], |row| {
-            Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?))
-        });
         let what = format!("the disclosures of trusted experiment {id}");
-        if let Some((names, others)) = noted(verification, &what, row)? {
+        let disclosed = ready(trusted::disclosed(connection, id));
+        if let Some((names, is_taken)) = read(verification, &what, disclosed)? {
             verification.examined(names);
-            trusted::verify_names(record, names, others > 0, verification);
+            trusted::verify_names(record, names, is_taken, verification);
         }
     }
     Ok(())

@@ -1,6 +1,9 @@
 //! Records of the curator: data sets, budgets, debits and sessions. The store never keeps rows of a
 //! data set.
 
+mod answers;
+mod tables;
+
 use std::fmt;
 
 use bandana_mechanisms::measure::Measure;
@@ -9,6 +12,11 @@ use bandana_shared::identity::UnixSeconds;
 use super::refusal::amount;
 use super::{AuditEntry, CuratorName, CuratorRefusal, StoreError, Verification};
 use crate::fingerprint::Fingerprint;
+pub(crate) use answers::kept;
+pub(crate) use tables::{
+    budgets, change, data_sets, data_sets_after, debits, fingerprint_key, rounds, session,
+    spent_by, updates,
+};
 
 /// A data set as registered, with the state of its budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +133,7 @@ pub enum QuestionScope {
 
 impl QuestionScope {
     /// The columns of the scope in the store: kind and name.
-    pub(super) fn columns(&self) -> (&'static str, &str) {
+    fn columns(&self) -> (&'static str, &str) {
         match self {
             Self::DataSet(name) => ("data-set", name.as_str()),
             Self::Session(name) => ("session", name.as_str()),
@@ -163,14 +171,6 @@ pub struct AnswerToKeep {
     /// The time of the answer.
     pub at: UnixSeconds,
 }
-
-/// The least time for which answers are kept, unless there are too many.
-pub(super) const KEPT_SECONDS: u64 = 86_400;
-
-/// Most kept answers for a caller about a data set or session, and most bytes of those answers. The
-/// newest answer is kept in any case.
-pub(super) const KEPT_MAX: i64 = 256;
-pub(super) const KEPT_BYTES_MAX: i64 = 16 << 20;
 
 /// A durable change for the curator.
 #[derive(Clone, Debug)]
@@ -231,7 +231,7 @@ pub fn check_part(
 }
 
 /// The refusal of a price that exceeds the rest of the budget.
-pub(super) fn exhausted(data_set: &CuratorName, price: u64, budget: u64, spent: u64) -> StoreError {
+fn exhausted(data_set: &CuratorName, price: u64, budget: u64, spent: u64) -> StoreError {
     let (data_set, left) = (data_set.clone(), budget.saturating_sub(spent));
     CuratorRefusal::Exhausted { data_set, price, left, budget }.into()
 }

@@ -1,5 +1,7 @@
 //! Stored records of trusted experiments, whose states are bytes, and the checks of those records.
 
+mod table;
+
 use std::fmt;
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
@@ -9,6 +11,7 @@ use bandana_zcdp::state::{ReleasedState, SecretState};
 use prost::Message as _;
 
 use super::{AuditEntry, DamageError, DatabaseError, ExperimentState, StoreError, Verification};
+pub(crate) use table::{Disclosures, change, disclosed, trusted, versions};
 
 /// Most disclosures in one commit.
 pub const DISCLOSURES_MAX: usize = 1024;
@@ -151,20 +154,6 @@ pub enum TrustedChange {
     },
     /// Replace the state.
     Commit(TrustedCommit),
-}
-
-impl TrustedChange {
-    /// The experiment that the change is for.
-    pub(super) fn id(&self) -> &ExperimentId {
-        match self {
-            Self::Create(record, _) => &record.id,
-            Self::Move { id, .. }
-            | Self::Archive { id, .. }
-            | Self::Delete { id, .. }
-            | Self::Window { id, .. } => id,
-            Self::Commit(commit) => &commit.id,
-        }
-    }
 }
 
 /// A decoded record.
