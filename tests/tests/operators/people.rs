@@ -33,7 +33,7 @@ async fn all_rows_of_a_person_cost_one_price_and_the_content_stays_the_same() ->
         name: "visits".to_owned(),
         file: "visits.csv".to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
-        budget: Some(register_data_set_request::Budget::Rho(800.0)),
+        budget: Some(register_data_set_request::Budget::Rho(500.0)),
         find: None,
     };
     let registered = server.curator.register_data_set(request).await?.into_inner();
@@ -42,18 +42,18 @@ async fn all_rows_of_a_person_cost_one_price_and_the_content_stays_the_same() ->
     let refused = server.refused("again", "visits.csv", &["age:18..99"]).await?;
     assert_eq!(refused.code(), Code::AlreadyExists);
 
-    // A quarter of the rho is for each row, which moves both counts: a variance of 1/50, so noise that is
-    // 0 but for a probability of 4 * exp(-25), 6e-11.
+    // A quarter of the rho is for each row, which moves both counts: a variance of 1/35, so noise that is
+    // 0 but for a probability of 4 * exp(-17.5), 1e-7.
     let ask = |question| AskRequest {
         data_set: "visits".to_owned(),
-        price: Some(ask_request::Price::Rho(200.0)),
+        price: Some(ask_request::Price::Rho(140.0)),
         question: Some(question),
         ..AskRequest::default()
     };
     let counts = v1::Counts { predicates: vec!["*".to_owned(), "city=Ulm".to_owned()] };
     let asked = ask(ask_request::Question::Counts(counts));
     let answer = server.curator.ask(asked).await?.into_inner();
-    assert_eq!(answer.price_nanos, 200_000_000_000);
+    assert_eq!(answer.price_nanos, 140_000_000_000);
     let Some(v1::ask_response::Answer::Numbers(numbers)) = answer.answer else {
         anyhow::bail!("no numbers");
     };
@@ -67,7 +67,7 @@ async fn all_rows_of_a_person_cost_one_price_and_the_content_stays_the_same() ->
     let request = v1::OpenSessionRequest {
         session: "habits".to_owned(),
         data_set: "visits".to_owned(),
-        price: Some(v1::open_session_request::Price::Rho(400.0)),
+        price: Some(v1::open_session_request::Price::Rho(360.0)),
         plan: Some(v1::open_session_request::Plan::Promise(v1::SessionPromise {
             queries: 3,
             beta: 0.0,
@@ -75,7 +75,7 @@ async fn all_rows_of_a_person_cost_one_price_and_the_content_stays_the_same() ->
         columns: vec!["city".to_owned()],
     };
     let opened = server.curator.open_session(request).await?.into_inner();
-    assert_eq!((opened.price_nanos, opened.cells), (400_000_000_000, 4));
+    assert_eq!((opened.price_nanos, opened.cells), (360_000_000_000, 4));
     for (predicate, expected) in [("*", 25.0), ("city=Ulm", 20.0), ("city=Bonn", 5.0)] {
         let request = v1::AskSessionRequest {
             session: "habits".to_owned(),
