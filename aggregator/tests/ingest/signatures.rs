@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Request;
 
 use crate::ingest::two_arms::orders::creation;
-use crate::ingest::two_arms::{entry, specification};
+use crate::ingest::two_arms::{add_revision, add_signature, entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -98,7 +98,7 @@ fn a_store_of_version_1_is_brought_up_to_date_with_all_it_holds() -> Result<(), 
     assert_eq!(record.tallies, [Tally::new(3, 2)?, Tally::EMPTY]);
     assert_eq!((store.oldest_day()?, store.seen_ids()?.len()), (Day::new(19_999), 1));
     let signature = key(1).sign(&first, at(100));
-    store.add_signature(&first, &signature, at(0), &entry("any")?)?;
+    add_signature(&mut store, (record.key, &first), &signature, at(0), &entry("any")?)?;
     drop(store);
     assert_eq!(verify_directory(directory.path())?.findings, []);
     // The second migration has nothing to do.
@@ -125,29 +125,31 @@ fn one_signature_per_key_and_revision_is_kept() -> Result<(), Failure> {
     let mut store = SqliteStore::open(directory.path())?;
     let first = specification("signed")?;
     let experiment = store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
+    let old = key(1).sign(&first, at(300));
+    add_signature(&mut store, (experiment, &first), &old, at(0), &entry("any")?)?;
+    assert_eq!(only(&store)?.signatures, [old]);
     let second = first.with_arm(Arm::new("c")?)?;
-    store.add_revision(experiment, &second, &entry("any")?)?;
+    add_revision(&mut store, experiment, &second, &entry("any")?)?;
+    assert_eq!(only(&store)?.signatures, []);
     let early = key(1).sign(&second, at(100));
     let late = key(1).sign(&second, at(200));
     let witness = key(2).sign(&second, at(150));
-    let old = key(1).sign(&first, at(300));
     let mut both = [late, witness];
     both.sort_by_key(Signature::key);
-    store.add_signature(&second, &early, at(0), &entry("any")?)?;
-    store.add_signature(&second, &witness, at(0), &entry("any")?)?;
+    let newest = (experiment, &second);
+    add_signature(&mut store, newest, &early, at(0), &entry("any")?)?;
+    add_signature(&mut store, newest, &witness, at(0), &entry("any")?)?;
     for _ in 0..2 {
-        store.add_signature(&second, &late, at(0), &entry("any")?)?;
-        assert_eq!(store.signatures(&second)?, both);
+        add_signature(&mut store, newest, &late, at(0), &entry("any")?)?;
+        assert_eq!(only(&store)?.signatures, both);
     }
-    store.add_signature(&first, &old, at(0), &entry("any")?)?;
-    assert_eq!(store.signatures(&first)?, [old]);
     // As after a crash: nothing is closed.
     drop(store);
     let mut store = SqliteStore::open(directory.path())?;
     assert_eq!(only(&store)?.signatures, both, "those of the newest revision");
     // Expired signatures are removed when another one is added.
-    store.add_signature(&second, &late, at(150), &entry("any")?)?;
-    assert_eq!(store.signatures(&second)?, [late]);
+    add_signature(&mut store, newest, &late, at(150), &entry("any")?)?;
+    assert_eq!(only(&store)?.signatures, [late]);
     Ok(())
 }
 
@@ -156,24 +158,25 @@ fn a_revision_has_so_many_signatures_and_no_more() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let first = specification("full")?;
-    store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
+    let experiment = store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
+    let revision = (experiment, &first);
     let keys = 0..=u8::try_from(SIGNATURES_MAX)?;
     let signatures: Vec<_> =
         keys.map(|number| key(number).sign(&first, at(100 + u64::from(number)))).collect();
     let (one_more, fitting) = signatures.split_last().ok_or("no signatures")?;
     for signature in fitting {
-        store.add_signature(&first, signature, at(0), &entry("any")?)?;
+        add_signature(&mut store, revision, signature, at(0), &entry("any")?)?;
     }
-    let refused = store.add_signature(&first, one_more, at(0), &entry("any")?);
+    let refused = add_signature(&mut store, revision, one_more, at(0), &entry("any")?);
     assert!(
         matches!(refused, Err(StoreError::Refused(StoreRefusal::TooManySignatures))),
         "{refused:?}"
     );
-    assert_eq!(store.signatures(&first)?.len(), SIGNATURES_MAX, "nothing is lost");
-    store.add_signature(&first, &fitting[3], at(0), &entry("any")?)?;
+    assert_eq!(only(&store)?.signatures.len(), SIGNATURES_MAX, "nothing is lost");
+    add_signature(&mut store, revision, &fitting[3], at(0), &entry("any")?)?;
     // Once the first has expired, there is room.
-    store.add_signature(&first, one_more, at(100), &entry("any")?)?;
-    let now = store.signatures(&first)?;
+    add_signature(&mut store, revision, one_more, at(100), &entry("any")?)?;
+    let now = only(&store)?.signatures;
     assert!(now.contains(one_more) && !now.contains(&fitting[0]));
     assert_eq!(now.len(), SIGNATURES_MAX);
     Ok(())
@@ -184,8 +187,9 @@ fn a_stored_signature_that_does_not_fit_is_noticed() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let first = specification("damaged")?;
     let mut store = SqliteStore::open(directory.path())?;
-    store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
-    store.add_signature(&first, &key(1).sign(&first, at(100)), at(0), &entry("any")?)?;
+    let experiment = store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
+    let signature = key(1).sign(&first, at(100));
+    add_signature(&mut store, (experiment, &first), &signature, at(0), &entry("any")?)?;
     store.close()?;
     for statement in [
         "UPDATE signature SET expires = 101",

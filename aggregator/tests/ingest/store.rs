@@ -10,12 +10,12 @@ use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use bandana_store::{
-    DailyTally, DamageError, Delta, ExperimentKey, ExperimentState, GroupRow, SqliteError,
-    SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory,
+    DailyTally, DamageError, Delta, ExperimentChange, ExperimentKey, ExperimentState, GroupRow,
+    SqliteError, SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory,
 };
 use rusqlite::Connection;
 
-use crate::ingest::two_arms::{entry, specification};
+use crate::ingest::two_arms::{add_revision, entry, expected, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -64,8 +64,9 @@ fn everything_comes_back_after_reopening() -> Result<(), Failure> {
     let two =
         store.create_experiment(&specification("second")?, CONFIG, RUNNING, &entry("any")?)?;
     let revised = first.with_arm(Arm::new("c")?)?;
-    store.add_revision(one, &revised, &entry("any")?)?;
-    store.set_state(two, ExperimentState::Paused, &entry("any")?)?;
+    add_revision(&mut store, one, &revised, &entry("any")?)?;
+    let pause = ExperimentChange::State(expected(&store, two)?, ExperimentState::Paused);
+    store.apply_experiment_change(&pause, &entry("any")?)?;
     store.commit_group(&[
         group(7, &[1, 2], &[(one, 0, 10, 4), (one, 2, 1, 1)])?,
         group(8, &[1], &[(one, 0, 5, 5), (two, 1, 3, 0)])?,

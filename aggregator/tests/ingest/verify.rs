@@ -17,7 +17,7 @@ use bandana_store::{
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::ingest::two_arms::{entry, specification};
+use crate::ingest::two_arms::{add_revision, add_signature, entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -52,9 +52,10 @@ fn filled(directory: &Path) -> Result<SqliteStore, Failure> {
     let one = store.create_experiment(&first, CONFIG, running, &entry("first")?)?;
     let two = store.create_experiment(&second, CONFIG, running, &entry("second")?)?;
     let revised = first.with_arm(Arm::new("c")?)?;
-    store.add_revision(one, &revised, &entry("first")?)?;
+    add_revision(&mut store, one, &revised, &entry("first")?)?;
     let signature = SigningKey::from_secret(&[1; 32]).sign(&revised, UnixSeconds::new(100));
-    store.add_signature(&revised, &signature, UnixSeconds::new(1), &entry("first")?)?;
+    let now = UnixSeconds::new(1);
+    add_signature(&mut store, (one, &revised), &signature, now, &entry("first")?)?;
     store.commit_group(&[group(one, 7, 0..5, &[(0, 10, 4), (2, 1, 1)])?])?;
     store
         .commit_group(&[group(two, 7, 5..9, &[(1, 4, 0)])?, group(two, 8, 0..3, &[(0, 3, 3)])?])?;

@@ -184,7 +184,7 @@ end:
     :: atomic { server == UP && arrived[2] < 2 -> arrived[2]++ }
 #endif
 
-    /* aggregator/src/ingest/writer.rs: get. Time passes. Within a process the day never goes back. */
+    /* aggregator/edge/src/day_guard.rs: get. Time passes. Within a process the day never goes back. */
     :: atomic { server == UP && today < DAYS -> today++; printf("day %d\n", today) }
 
     /* aggregator/src/ingest/writer.rs: work, commit. aggregator/store/src/embedded/mod.rs: commit_here,
