@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use bandana_client::grpc::Transport;
 use bandana_tests::driven_app::{Hands, app, recorder, uploads_answered};
 use rand::{RngExt as _, SeedableRng as _};
@@ -117,15 +117,22 @@ fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Du
 
 #[test]
 fn the_time_of_an_upload_does_not_tell_whether_there_was_a_reward() -> anyhow::Result<()> {
-    for keeps in [false, true] {
-        for is_late in [false, true] {
-            let directory = tempfile::tempdir()?;
-            let [without, with] = times(keeps, is_late, directory.path())?;
-            let z = rank_test(&with, &without);
+    // They mostly sleep, and hold each other up at random moments only.
+    std::thread::scope(|scope| {
+        let settings = [(false, false), (false, true), (true, false), (true, true)];
+        let tests = settings.map(|(keeps, is_late)| scope.spawn(move || rank_sum(keeps, is_late)));
+        for ((keeps, is_late), test) in settings.into_iter().zip(tests) {
+            let z = test.join().map_err(|_| anyhow!("a test has panicked"))??;
             let setting = if keeps { "kept" } else { "not kept" };
             let moment = if is_late { "later" } else { "at once" };
             ensure!(z.abs() < Z_MAX, "rewards {setting}, {moment}: z = {z:.2}");
         }
-    }
-    Ok(())
+        Ok(())
+    })
+}
+
+fn rank_sum(keeps: bool, is_late: bool) -> anyhow::Result<f64> {
+    let directory = tempfile::tempdir()?;
+    let [without, with] = times(keeps, is_late, directory.path())?;
+    Ok(rank_test(&with, &without))
 }
