@@ -1,4 +1,4 @@
-//! What tables need of a database: statements with parameters, and rows of values.
+//! A database as tables use it: statements with parameters, and rows of values.
 //!
 //! Both stores implement [`Database`], so each table is written once. Its SQL is what both dialects
 //! understand, with the parameters `$1`, `$2` and so on. [`Dialect`] has what they say differently.

@@ -1,4 +1,4 @@
-//! What programs that serve have in common: log, signals, descriptors, what they print, and how they end.
+//! The common parts of programs that serve: log, signals, descriptors, what they print, and how they end.
 
 mod descriptors;
 mod until_signal;
