@@ -1,4 +1,4 @@
-//! Why something is not answered, as callers are told.
+//! Refusals and failures of the service, in the words that callers hear.
 
 use bandana_edge::explain::explain;
 use bandana_edge::status::{GOING_DOWN, UNREADABLE, with_cause};
