@@ -142,7 +142,7 @@ async fn add_round(db: &impl Database, round: &SessionRound) -> Result<(), Store
     let Some(SessionUpdate { session, number, predicate, answer }) = update else { return Ok(()) };
     let insert = "INSERT INTO curator_update (session, number, predicate, answer)
         SELECT CAST($1 AS text), CAST($2 AS bigint), CAST($3 AS text), CAST($4 AS bigint)
-        WHERE (SELECT count(*) FROM curator_update WHERE session = $1) = $2
+        WHERE (SELECT count(*) FROM intact_curator_update WHERE session = $1) = $2
         ON CONFLICT DO NOTHING";
     let values = [session.into(), (*number).into(), predicate.into(), (*answer).into()];
     match db.run(insert, &values).await? {
